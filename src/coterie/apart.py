@@ -1,4 +1,4 @@
-"""What a library makes of data that may be anybody's, in a process of its own.
+"""Runs libraries on untrusted data, in a process of its own with limits of memory and time.
 
 A parser or a template cannot be interrupted in this process, and what it allocates is not counted. So the work is done
 by another one, with a limit of memory, and of processor time for every answer: a machine that is busy refuses nothing
@@ -25,19 +25,19 @@ from typing import Any
 from coterie.errors import first_line
 
 MEMORY = 200 << 20
-"""Bytes that work may take beside what its imports take."""
+"""Bytes of memory that the work may take in addition to its imports."""
 SECONDS = 1
-"""Of a processor, that the next answer may take; up to one more passes until the system notices."""
+"""Seconds of processor time that the next answer may take; up to one more passes until the system notices."""
 LATE = 120
-"""Seconds until an answer is given up whose process does not even compute."""
+"""Seconds without an answer after which a process is given up, even if it does not compute."""
 KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
-"""Variables that the process is given."""
+"""Environment variables that are passed on to the process."""
 QUIET = {"MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-"""Beside these: threads would each set memory aside."""
+"""Further environment variables of the process: threads would each set memory aside."""
 
 
 class Refused(ValueError):
-    """The work takes too much, or raised something.
+    """An error: the work took too much memory or time, or raised an exception.
 
     Attributes:
         kind: the class of what the work raised; "" where it was ended.
@@ -64,7 +64,7 @@ class Apart:
         self._owner = 0
 
     def ask(self, *asked: Any, seconds: int = SECONDS) -> Iterator[Any]:
-        """Yields the answers. Other threads wait until all are read.
+        """Yields the answers to a request. Other threads wait until all are read.
 
         Args:
             seconds: of a processor, for each answer.
@@ -85,7 +85,7 @@ class Apart:
             raise Refused(answer["failed"], answer["kind"])
 
     def one(self, *asked: Any, seconds: int = SECONDS) -> Any:
-        """Returns the only answer. Arguments and errors as in `ask`."""
+        """Returns the answer to a request that has only one. Arguments and errors as in `ask`."""
         (found,) = self.ask(*asked, seconds=seconds)
         return found
 
@@ -130,7 +130,7 @@ class Apart:
 
 
 def main(work: str, memory: int, link: Connection) -> None:
-    """The process: answers until nobody asks."""
+    """Runs in the process: answers requests until the asking side has gone."""
     module, _, name = work.partition(":")
     do = getattr(import_module(module), name)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -161,14 +161,14 @@ def _answers(
 
 
 def _allow(seconds: int) -> None:
-    """Lets the process compute for so long from now on."""
+    """Limits the processor time of the process to so many seconds from now on."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime) + seconds, hard))
 
 
 def _size() -> int:
-    """Bytes of addresses that the process has."""
+    """Returns the size of the process's address space, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 

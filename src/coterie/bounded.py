@@ -1,4 +1,4 @@
-"""Files that may be anybody's, read within bounds: what unpacks to gigabytes, or is no file, is refused at once."""
+"""Reads untrusted files within bounds: one that unpacks to gigabytes, or is no ordinary file, is refused at once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import IO, Any
 from coterie.apart import MEMORY, Apart, Refused
 
 RATIO, SMALL = 100, 64 << 20
-"""Bytes that a packed one may become, and below which it may be packed more tightly: equal replies repeat."""
+"""Maximum unpacked bytes per packed byte, and the unpacked size up to which a file may exceed that: replies repeat."""
 CHUNK = 1 << 20
 ROWS, ROW = 64, 100
-"""Of a parquet file: read at once, and the bytes that one counts at least."""
+"""Rows of a parquet file that are read at once, and the bytes that each row counts at least."""
 PARSED = 10 << 20
-"""Bytes of a file for each of which a second is allowed to read its rows, beside the first."""
+"""Bytes of a parquet file for each of which one more second is allowed to read its rows."""
 
 
 class TooMuch(ValueError):
@@ -78,7 +78,7 @@ def unpacked(file: Path, most: int) -> Iterator[bytes]:
 
 
 def parquet(file: Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a parquet file, as JSON has them; what JSON cannot say is text. Read apart.
+    """Yields the rows of a parquet file as JSON data, other values as text; a process of its own reads them.
 
     Raises:
         TooMuch: they are more than `RATIO` times as many bytes as the file, or reading them takes too much.
@@ -101,7 +101,7 @@ def parquet(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def parquet_rows(file: str, most: int) -> Iterator[list[dict[str, Any]]]:
-    """Yields some rows at once; see `parquet`.
+    """Yields the rows of a parquet file in batches; runs in the process that `parquet` starts.
 
     Args:
         most: bytes that they may take together.

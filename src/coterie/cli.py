@@ -47,7 +47,7 @@ class Commands(TyperGroup):
     """All commands. Typer drops the message of what Ctrl-C raises; a run's says how to go on."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command; a run in it that a signal stopped has the last word."""
+        """Runs a command; if a signal stopped a run in it, the message of that run is printed last."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -158,7 +158,7 @@ def _notes(config: Config, *, begins: bool) -> Iterator[str]:
 
 
 def _ended(run: Run, *, finished: bool) -> str:
-    """How a run has ended, where that is no matter of course. finished: all its steps had been made before."""
+    """Returns a line on how a run has ended, "" if it just made its steps. finished: all had been made before."""
     if ended := _ended_early(run):
         return ended
     if budget := run.config.train.max_sampled_tokens:
@@ -169,7 +169,7 @@ def _ended(run: Run, *, finished: bool) -> str:
 
 
 def _ended_early(run: Run) -> str:
-    """Why a run has ended before its last step, and how it goes on; "" if it has not."""
+    """Returns the reason why a run ended before its last step, and how it goes on; "" if it did not."""
     train = run.config.train
     with run.checkpoints.reading() as (_, progress):
         reason = progress.early(train) if progress.step < train.steps else ""
@@ -178,7 +178,7 @@ def _ended_early(run: Run) -> str:
 
 
 def _spent(run: Run, budget: int) -> str:
-    """How a run with a budget of tokens has ended."""
+    """Returns a line on how much of its token budget a run has spent, and how it goes on."""
     last = run.metrics()[-1]
     sampled, step = int(last.get("budget/sampled_tokens", 0)), int(last["step"])
     if sampled >= budget:
@@ -199,7 +199,7 @@ def _check_models(config: Config) -> None:
 
 
 def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:
-    """Raises ConfigError: what is asked of a training cannot be together."""
+    """Raises ConfigError: the arguments of a training exclude each other, or none says what to train."""
     from coterie.errors import ConfigError
 
     if config is None and resume is None:
@@ -213,7 +213,7 @@ def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, a
 
 
 def _tested(run: Run) -> str:
-    """What its test tasks say of a run, played now."""
+    """Plays a run's test tasks, at the start and at the best checkpoint, and returns the result as text."""
     from coterie.run.loaded import headline
 
     console = terminal(stderr=True)
@@ -317,7 +317,7 @@ def evaluate(
 def _evaluate_run(
     run: Path, step: int | None, wanted: Wanted, memory: str | None, votes: int, *, as_json: bool
 ) -> None:
-    """Plays tasks with a trained team, and prints what they say."""
+    """Plays tasks with a trained team, and prints the results."""
     from coterie.report.logs import Held, writer
     from coterie.run.evaluate import at_k
 
@@ -350,7 +350,7 @@ def _evaluate_run(
 
 
 def _doubts(loaded: Loaded) -> Iterator[str]:
-    """Warns if the tasks of a team's environment are not what they must be."""
+    """Yields a warning if the tasks of a team's environment are not what they must be."""
     from coterie.checks.rehearsal import LIMIT_S
     from coterie.checks.splits import wrong_tasks
     from coterie.kernel.watchdog import Watch
@@ -481,7 +481,7 @@ for name, verb in {
 
 
 def main() -> None:
-    """The entry point."""
+    """Runs the command line: the entry point of `coterie`."""
     serve(app)
 
 

@@ -125,12 +125,12 @@ class CallError(Exception):
 
 
 def first_line(error: BaseException) -> str:
-    """What another's exception says, for a line of one's own: its first line, at most 160 characters."""
+    """Returns the first line of an exception's message, at most 160 characters, to quote in another message."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return shorten(lines[0], 160, placeholder=" …")
 
 
 def nearest(name: str | None, among: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing."""
+    """Returns `; did you mean 'x'?` for the most similar name, or "" if none is similar."""
     close = difflib.get_close_matches(name or "", list(among), n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else ""

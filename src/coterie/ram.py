@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 LACKING = re.compile(r"can(?:'|no)t allocate memory|out of memory|bad_alloc|not enough memory", re.IGNORECASE)
-"""As libraries say it in exceptions of their own."""
+"""Pattern of the messages by which libraries say, in exceptions of their own, that memory was refused."""
 OLD = "/sys/fs/cgroup/memory/memory"
 LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
@@ -25,12 +25,12 @@ usage is file cache, which is given up on demand: for cgroup v2, for v1."""
 
 
 def total() -> int:
-    """Bytes that this process may take."""
+    """Returns the bytes of memory that this process may take."""
     return min([psutil.virtual_memory().total, *(limit for limit, _ in _limits())])
 
 
 def free() -> int:
-    """Bytes that it may still take."""
+    """Returns the bytes of memory that this process may still take."""
     return max(0, min([psutil.virtual_memory().available, *(limit - taken for limit, taken in _limits())]))
 
 
@@ -70,7 +70,7 @@ def map_blocks() -> None:
 
 
 MMAP_THRESHOLD = -3
-"""Its number in malloc.h."""
+"""Number of the option M_MMAP_THRESHOLD in malloc.h."""
 
 
 @cache
@@ -79,7 +79,7 @@ def _of_glibc(name: str) -> Callable[..., int] | None:
 
 
 def _limits() -> list[tuple[int, int]]:
-    """The limits of this process's container, each with what is used of it, file cache left out."""
+    """Returns the limits of this process's container, each with what is used of it, file cache left out."""
     found: list[tuple[int, int]] = []
     for limit, taken, key in LIMITS:
         try:
@@ -90,7 +90,7 @@ def _limits() -> list[tuple[int, int]]:
 
 
 def _cached(taken: Path, key: str) -> int:
-    """Bytes of file cache in a container's usage; 0 where the kernel does not say."""
+    """Returns the bytes of file cache in a container's usage; 0 where the kernel does not say."""
     try:
         lines = taken.with_name("memory.stat").read_text().splitlines()
         return int(dict(line.split() for line in lines)[key])

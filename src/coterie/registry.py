@@ -95,42 +95,42 @@ ELSEWHERE = {
     "mgrpo": "main_sub_grpo",
     "spiral": "rae",
 }
-"""What papers call an algorithm that has another name here."""
+"""Names that papers give to algorithms which have another name here, each with that name."""
 PLURALS = {kind: "losses" if kind == "loss" else f"{kind}s" for kind in TABLES}
-"""How lists of a kind are called: on the command line, and as groups of entry points."""
+"""Plural of each kind, for lists on the command line and groups of entry points."""
 TABULAR = (".csv", ".tsv", ".jsonl", ".parquet")
-"""How tables are called, which are no environments."""
+"""Endings of the file names of tables, which are no environments."""
 OWN = {"algorithm": "collect", "loss": "tokens", "engine": "generate", "tracker": "log"}
-"""The method that every class of a kind writes itself; an environment's are looked at when it is made."""
+"""Method that every class of a kind writes itself, by kind; an environment's are checked when it is made."""
 
 USER_MODULE = "coterie_user_"
-"""How modules loaded from a user's file are named, with a hash of its path."""
+"""Beginning of the names of modules loaded from a user's file; a hash of its path follows."""
 
 LOADED: dict[str, bytes] = {}
-"""What those files said when they were loaded: one that has changed is loaded anew, as in a notebook."""
+"""Content of users' files when they were loaded, by module: a changed one is loaded anew, as in a notebook."""
 
 C = TypeVar("C")
 
 
 def at(home: str) -> Any:
-    """What lives at `module:name`."""
+    """Returns the object at `module:name`."""
     module, _, name = home.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def summary(kind: str) -> dict[str, str]:
-    """The names of a kind, each with the first line of its docstring, read without importing what it needs."""
+    """Returns the names of a kind, each with the first line of its docstring, without importing what it needs."""
     ours = {name: _docstring(home).strip().splitlines()[0] for name, home in TABLES[kind].items()}
     return ours | {name: f"installed: {home}" for name, home in installed(kind).items() if name not in ours}
 
 
 def installed(kind: str) -> dict[str, str]:
-    """What installed packages add to a kind: `module:Class` by name."""
+    """Returns the classes that installed packages add to a kind: `module:Class` by name."""
     return {point.name: point.value for point in sorted(metadata.entry_points(group=f"coterie.{PLURALS[kind]}"))}
 
 
 def find(kind: str, name: str, base: type[C]) -> type[C]:
-    """The class a name stands for.
+    """Returns the class that a name stands for.
 
     Args:
         kind: a key of TABLES.
@@ -179,13 +179,13 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
 
 
 def about(kind: str, name: str) -> tuple[str, str]:
-    """A name and what it is about: `gateway:my_agent.py:run` is `gateway` and `my_agent.py:run`; else nothing."""
+    """Splits `gateway:my_agent.py:run` into the name `gateway` and its argument `my_agent.py:run`, otherwise ""."""
     head, _, rest = name.partition(":")
     return (head, rest) if head in TABLES[kind] else (name, "")
 
 
 def whole_name(name: str, folder: Path | None) -> str:
-    """A name whose file is found from everywhere: beside the config that names it, else from here.
+    """Returns a name with the absolute path of its file, which lies beside the config that names it, else here.
 
     Args:
         folder: where the config lies, if it is a file.
@@ -198,13 +198,13 @@ def whole_name(name: str, folder: Path | None) -> str:
 
 
 def whole_file(name: str, folder: Path | None) -> str:
-    """A file that is found from everywhere, as `whole_name`."""
+    """Returns the absolute path of a file, which lies beside the config that names it, else here."""
     there = [home / name for home in (*([folder] if folder else ()), Path()) if name and (home / name).is_file()]
     return str(there[0].resolve()) if there else name
 
 
 def whole_folder(model: str, folder: Path | None) -> str:
-    """A model whose folder is found from everywhere, as `whole_name`; a starter, a hub's id or none stays as it is.
+    """Returns the absolute path of a model's folder, as `whole_name`; a starter, a hub's id or none stays as it is.
 
     A policy of a run, RUN#STEP/POLICY, is found by the run's folder.
     """
@@ -230,7 +230,7 @@ class Past:
 
 
 def past_policy(model: str) -> Past | None:
-    """What RUN/POLICY or RUN#STEP/POLICY names; None where it names no run."""
+    """Returns the policy that RUN/POLICY or RUN#STEP/POLICY names; None if it names no run."""
     found = re.fullmatch(r"(.+?)(?:#(\d+))?/([A-Za-z0-9_-]+)", model)
     if found is None or not all((Path(found[1]) / part).exists() for part in ("config.toml", "checkpoints")):
         return None
@@ -238,7 +238,7 @@ def past_policy(model: str) -> Past | None:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """File and class of `file.py:Class` or `file.py`; no file where the name is of another kind."""
+    """Returns file and class of `file.py:Class` or `file.py`; two empty strings for a name of another kind."""
     if name.endswith(".py"):
         return name, ""
     file, _, attribute = name.rpartition(":")
@@ -246,7 +246,7 @@ def _parts(name: str) -> tuple[str, str]:
 
 
 def _docstring(home: str) -> str:
-    """The docstring of the class at `module:name`, from its source: an engine's module would import torch."""
+    """Returns the docstring of the class at `module:name`, from its source: an engine's module would import torch."""
     module, _, name = home.partition(":")
     spec = importlib.util.find_spec(module)
     assert spec is not None

@@ -10,7 +10,7 @@ import hashlib
 
 
 def seed_of(*key: object) -> int:
-    """A 64-bit seed for a key: equal keys give equal seeds, in every process and on every machine.
+    """Returns a 64-bit seed for a key: equal keys give equal seeds, in every process and on every machine.
 
     Args:
         key: strings, integers, floats, None and tuples of these. Values of different types or at different positions

@@ -31,12 +31,12 @@ class ATGRPO(GroupBaseline):
     commit: Commit = "greedy"
     """The episode continues with the best valid candidate (greedy) or with a random one."""
     joint: Joint = "aligned"
-    """How simultaneous replies are combined. aligned: the k-th replies of all roles form one joint answer; per_role:
+    """Combination of simultaneous replies. aligned: the k-th replies of all roles form one joint answer; per_role:
     the replies of one role are combined with the first replies of the others."""
 
     @property
     def reach(self) -> Horizon:
-        """The horizon."""
+        """Horizon of local rewards, as the setting `horizon` says."""
         return self.horizon
 
     def check(self, environment: Environment, team: Team) -> None:
@@ -48,7 +48,7 @@ class ATGRPO(GroupBaseline):
             )
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """The tree of one task."""
+        """Plays a task as a tree and returns its groups and its committed episode."""
         return await tree(
             play,
             task,

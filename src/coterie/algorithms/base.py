@@ -21,7 +21,7 @@ from coterie.kernel.play import Play
 from coterie.kernel.team import Team
 
 State = dict[str, Any]
-"""What a method remembers from step to step: plain data, kept in every checkpoint."""
+"""Data that an algorithm keeps from step to step; plain data, saved in every checkpoint."""
 
 
 class Algorithm(Settings):
@@ -37,7 +37,7 @@ class Algorithm(Settings):
         return "episode"
 
     def adds_up(self) -> bool:
-        """Whether a role's return includes the rewards of all roles, which is useless for roles that are rivals."""
+        """Returns True if a role's return includes the rewards of all roles, which is useless for rivals."""
         return False
 
     def check(self, environment: Environment, team: Team) -> None:
@@ -91,7 +91,7 @@ class GroupBaseline(Algorithm):
     """Function that turns the returns of a group into advantages."""
 
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """The chosen function of the group's returns, a number a member."""
+        """Returns one advantage per member, by the function of the group's returns that `advantage` names."""
         return tuple(CREDIT[self.advantage](group.values))
 
 
@@ -99,9 +99,9 @@ class RoleBaseline(GroupBaseline):
     """Settings of the methods that judge episodes by all rewards or each role by its own rewards."""
 
     own: bool = False
-    """Which local rewards a role's return contains, besides the team rewards. true: only its own, for competing roles.
+    """Local rewards that a role's return contains, besides the team rewards. true: only its own, for competing roles.
     false: those of all roles."""
 
     def adds_up(self) -> bool:
-        """Unless a role's return is its own."""
+        """Returns True unless a role's return contains no local rewards but its own."""
         return not self.own

@@ -22,7 +22,7 @@ class C3(NodeWise):
     continuations: int = Field(default=2, ge=1)
     """Number of times that each alternative is played to the end."""
     advantage: Credit = "leave_one_out"
-    """How a group's returns become advantages."""
+    """Function that turns the returns of a group into advantages."""
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "denominator": "tasks"}
     """A reply's tokens are summed: no length or turn weighs more than another."""

@@ -18,7 +18,7 @@ Credit = Literal["standardize", "standardize_population", "center", "leave_one_o
 
 
 def standardize(returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
-    """Returns of one group, centred and scaled: (r - mean) / (s + eps), s the sample deviation.
+    """Computes advantages as centred and scaled returns: (r - mean) / (s + eps), s the sample deviation.
 
     Args:
         returns: one a member, G >= 2, any unit.
@@ -38,12 +38,12 @@ def standardize(returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
 
 
 def standardize_population(returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
-    """As `standardize`, with the population deviation (divided by G): larger by sqrt(G / (G - 1))."""
+    """Computes `standardize` with the population deviation (divided by G): larger by sqrt(G / (G - 1))."""
     return _scaled(returns, pstdev, eps)
 
 
 def center(returns: Sequence[float]) -> list[float]:
-    """R - mean, in the unit of the returns.
+    """Computes advantages as r - mean, in the unit of the returns.
 
     Raises:
         GroupError: G < 2.
@@ -58,7 +58,7 @@ def center(returns: Sequence[float]) -> list[float]:
 
 
 def leave_one_out(returns: Sequence[float]) -> list[float]:
-    """R minus the mean of the others: G / (G - 1) times `center`, an unbiased baseline.
+    """Computes r minus the mean of the others: G / (G - 1) times `center`, an unbiased baseline.
 
     Raises:
         GroupError: G < 2.
@@ -71,7 +71,7 @@ def leave_one_out(returns: Sequence[float]) -> list[float]:
 
 
 def against(returns: Sequence[float], baseline: float) -> list[float]:
-    """R minus a baseline that does not depend on them, such as the return of the greedy reply.
+    """Computes r minus a baseline that does not depend on the returns, such as the return of the greedy reply.
 
     Source:
         ReMax, arXiv:2310.10505.
@@ -82,7 +82,7 @@ def against(returns: Sequence[float], baseline: float) -> list[float]:
 
 
 def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
-    """Advantages divided by (s + eps), s the population deviation of their returns; never centred again.
+    """Divides advantages by (s + eps), s the population deviation of their returns; never centred again.
 
     Returns:
         exactly 0 where all returns are equal: a tiny spread would be blown up.
@@ -94,7 +94,7 @@ def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float 
 
 
 def standardize_weighted(returns: Sequence[float], weights: Sequence[float], *, eps: float = 1e-6) -> list[float]:
-    """(r - mean) / (s + eps), mean and population deviation s weighted.
+    """Computes advantages as (r - mean) / (s + eps), with weighted mean and population deviation s.
 
     Args:
         weights: how often each counts, such as its tokens.
@@ -115,7 +115,7 @@ def standardize_weighted(returns: Sequence[float], weights: Sequence[float], *, 
 
 
 def none(returns: Sequence[float]) -> list[float]:
-    """The returns themselves, without a baseline (REINFORCE)."""
+    """Takes the returns themselves as advantages, without a baseline (REINFORCE)."""
     return list(returns)
 
 

@@ -22,7 +22,7 @@ class DrMAS(RoleBaseline):
     """reply: an episode counts once per reply of the role, as in the paper's code. episode: it counts once."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, grouped by role."""
+        """Plays `num_generations` episodes of a task, grouped by role."""
         return await episodes(
             play,
             task,

@@ -14,7 +14,7 @@ from coterie.sampling.episodes import episodes
 
 
 class Episodic(Algorithm):
-    """Whole episodes, one a task unless more are wanted; a role's return is the team's rewards and its local ones."""
+    """Base class on whole episodes, by default one a task; a role's return is team rewards plus its own local ones."""
 
     num_generations: int = Field(default=1, ge=1)
     """Number of episodes per task."""
@@ -22,7 +22,7 @@ class Episodic(Algorithm):
     """Weight of team rewards relative to local rewards."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a group a role."""
+        """Plays `num_generations` episodes of a task, with one group per role."""
         return await episodes(
             play,
             task,
@@ -37,7 +37,7 @@ class Episodic(Algorithm):
 def over_the_step(
     groups: Sequence[Group], earns: Callable[[Sequence[Member]], Sequence[float]]
 ) -> list[tuple[float, ...]]:
-    """Advantages of members that are compared with all others of their role in the step.
+    """Computes advantages of members by comparing them with all others of their role in the step.
 
     Args:
         earns: one advantage per member, of all members of one role.

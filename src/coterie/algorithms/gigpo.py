@@ -44,11 +44,11 @@ class GiGPO(RoleBaseline):
     """Exponent of the weights of these groups. A group with k equal prompts has the weight (k + 1)^history_power."""
 
     def inert(self) -> dict[str, str]:
-        """Without a history there is one group a reply, and no weights."""
+        """Returns the power as a setting without effect if there is no history: a reply then has one group."""
         return {} if self.history else {"history_power": "history = 0"}
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """Each group's advantages; a reply's step-level ones are weighed so that its groups' weights sum to 1."""
+        """Computes each group's advantages; the weights of a reply's step-level groups are made to sum to 1."""
         weights = [_weight(group, self.history_power) for group in groups]
         totals: dict[int, float] = {}
         for group, weight in zip(groups, weights, strict=True):
@@ -62,7 +62,7 @@ class GiGPO(RoleBaseline):
         return earned, state
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, and groups of the same prompts in them."""
+        """Plays `num_generations` episodes of a task, and also groups replies to the same prompts in them."""
         return await episodes(
             play,
             task,
@@ -77,7 +77,7 @@ class GiGPO(RoleBaseline):
 
 
 def _weight(group: Group, power: float) -> float:
-    """Of a group of replies to equal prompts, before it is made a share; 0 of a group of episodes."""
+    """Returns the weight of a group of replies to equal prompts, not yet a share; 0 for a group of episodes."""
     if group.scope == "task":
         return 0.0
     earlier = int(group.key.path.partition("+")[2] or 0)

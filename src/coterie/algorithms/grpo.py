@@ -28,5 +28,5 @@ class GRPO(GroupBaseline):
             )
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task."""
+        """Plays `num_generations` episodes of a task."""
         return await episodes(play, task, num_generations=self.num_generations, team_weight=self.team_weight)

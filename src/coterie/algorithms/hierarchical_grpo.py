@@ -31,7 +31,7 @@ class HierarchicalGRPO(GroupBaseline):
     """Function that turns the returns of a group into advantages."""
 
     def check(self, environment: Environment, team: Team) -> None:
-        """Raises ConfigError: a role of `attempts` is not there, or twice."""
+        """Raises ConfigError: a role in `attempts` does not exist, or is named twice."""
         for role in self.attempts:
             if self.attempts.count(role) > 1:
                 raise ConfigError(f"algorithm.attempts names '{role}' twice; name it once")
@@ -42,7 +42,7 @@ class HierarchicalGRPO(GroupBaseline):
                 )
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a group a prompt that was attempted, and one for each other role."""
+        """Plays `num_generations` episodes of a task; groups them by attempted prompt, and by each other role."""
         return await episodes(
             play,
             task,

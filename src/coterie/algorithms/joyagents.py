@@ -51,7 +51,7 @@ class JoyAgents(NodeWise):
     floor: int = Field(default=1, ge=0)
     """Number of best live groups per policy that are always selected."""
     noise: Literal["measured", "last_exact"] = "measured"
-    """How the noise of a group is found. Noise is the part of the variance of its returns that comes from chance after
+    """Estimate of the noise of a group. Noise is the part of the variance of its returns that comes from chance after
     the decision; the rest is its signal. measured: noise is estimated from several continuations. last_exact: rewards
     are deterministic, so groups without a later decision have no noise. With one continuation the signal of the other
     groups is unknown, and only `floor` can select them.
@@ -61,7 +61,7 @@ class JoyAgents(NodeWise):
     """A reply's tokens are summed: no length or turn weighs more than another."""
 
     def inert(self) -> dict[str, str]:
-        """What a rule does not look at."""
+        """Returns the settings that the selection rule does not use, each with a reason."""
         inert: dict[str, str] = {}
         if self.selection not in RANKED:
             inert |= dict.fromkeys(("top_k", "among", "floor"), f"selection = '{self.selection}' does not rank")
@@ -72,7 +72,7 @@ class JoyAgents(NodeWise):
         return super().inert() | inert
 
     def check(self, environment: Environment, team: Team) -> None:
-        """Raises ConfigError: noise cannot be told, or top_k is too small for every policy's floor."""
+        """Raises ConfigError: noise cannot be estimated, or top_k is too small for every policy's floor."""
         if self.continuations == 1 and (
             self.selection == "shrunk" or (self.selection in BY_SIGNAL and self.noise == "measured")
         ):
@@ -91,7 +91,7 @@ class JoyAgents(NodeWise):
             )
 
     def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
-        """The groups that the rule selects. With "all_live" flat ones stay, too, as zeros in the mean of the loss."""
+        """Returns the groups that the rule selects. "all_live" keeps flat ones, as zeros in the mean of the loss."""
         if self.selection == "all_live":
             return groups
         floor = 0 if self.selection == "sample" else self.floor

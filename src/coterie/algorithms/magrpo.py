@@ -59,10 +59,10 @@ class MAGRPO(Algorithm):
     """Weight of team rewards relative to local rewards. The joint reward is the sum of both."""
 
     loss: ClassVar[Mapping[str, Any]] = {"name": "policy_gradient", "denominator": "tasks"}
-    """As published: neither ratio nor clip, and a reply's tokens are summed."""
+    """Loss as published: neither ratio nor clip, and a reply's tokens are summed."""
 
     def inert(self) -> dict[str, str]:
-        """Bounds have no effect on joint actions that are aligned, or a tree that is a spine."""
+        """Returns the bounds without effect: on joint actions if aligned, on nodes if the expansion is greedy."""
         inert: dict[str, str] = {}
         if self.joint == "aligned":
             inert["max_joint_actions"] = "joint = 'aligned' makes num_generations joint actions"
@@ -81,11 +81,11 @@ class MAGRPO(Algorithm):
             )
 
     def adds_up(self) -> bool:
-        """A joint action has one return."""
+        """Returns True: a joint action has one return, the rewards of all roles."""
         return True
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """The expanded task."""
+        """Plays a task, continues the joint actions of its decision points, and returns their groups."""
         plan = Plan(
             num_generations=self.num_generations,
             joint=self.joint,
@@ -99,7 +99,7 @@ class MAGRPO(Algorithm):
         return await expand(play, task, plan)
 
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """Returns against the chosen baseline, divided by their deviation where asked."""
+        """Computes returns minus the chosen baseline, divided by their deviation if `scale` says so."""
         returns = group.values
         match self.baseline:
             case "none":

@@ -25,7 +25,7 @@ class MainSubGRPO(RoleBaseline):
     """
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, grouped by role, a member a reply."""
+        """Plays `num_generations` episodes of a task, grouped by role; each reply is a member."""
         return await episodes(
             play,
             task,
@@ -37,7 +37,7 @@ class MainSubGRPO(RoleBaseline):
         )
 
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """The chosen function of the episodes' returns, each divided by the number of its members."""
+        """Computes the advantage of each episode's return, divided by the number of the episode's members."""
         calls: dict[int, list[float]] = {}
         for member in group.members:
             calls.setdefault(member.episode, []).append(member.value)

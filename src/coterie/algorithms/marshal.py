@@ -16,7 +16,7 @@ from coterie.sampling.episodes import episodes
 
 
 class Marshal(Episodic):
-    """Every reply with what followed it: A = (G - mean) / deviation, over all replies of its role in the step.
+    """Credit by what followed a reply: A = (G - mean) / deviation, over all replies of its role in the step.
 
     G is what came after a reply: the team's rewards and the role's own local ones, from that reply to the end.
 
@@ -29,7 +29,7 @@ class Marshal(Episodic):
     """Discount factor per decision of the role."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a group a role, a member a reply."""
+        """Plays `num_generations` episodes of a task, with one group per role; each reply is a member."""
         return await episodes(
             play,
             task,
@@ -43,7 +43,7 @@ class Marshal(Episodic):
         )
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """Each role's replies of the step, standardised."""
+        """Standardises the returns of each role's replies over the step."""
         return over_the_step(groups, _standardized), state
 
 

@@ -21,15 +21,15 @@ class MASGRPO(GroupBaseline):
     """
 
     by: Literal["team", "role", "turn", "role_turn"] = "team"
-    """What is compared across the episodes of a task. team: whole episodes. role: the replies of a role in an episode;
-    turn: the replies of a turn; role_turn: the replies of a role in a turn."""
+    """Unit of comparison across the episodes of a task. team: whole episodes. role: the replies of a role in an
+    episode; turn: the replies of a turn; role_turn: the replies of a role in a turn."""
 
     def adds_up(self) -> bool:
-        """An episode has one return."""
+        """Returns True: an episode has one return, the rewards of all roles."""
         return True
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task."""
+        """Plays `num_generations` episodes of a task."""
         return await episodes(
             play, task, num_generations=self.num_generations, team_weight=self.team_weight, by=self.by
         )

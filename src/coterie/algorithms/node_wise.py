@@ -20,7 +20,7 @@ class NodeWise(GroupBaseline):
     """Number of base episodes per task. A base episode is played once to the end. Some or all of its decisions are
     nodes: alternative replies are sampled there, and played to the end."""
     nodes: Nodes = "all"
-    """Which decisions of a base episode are nodes. all: every one; uniform: `num_nodes` of the episode; per_agent:
+    """Decisions of a base episode that are nodes. all: every one; uniform: `num_nodes` of the episode; per_agent:
     `num_nodes` of each role."""
     num_nodes: int = Field(default=2, ge=1)
     """Number of nodes, if `nodes` is uniform or per_agent."""
@@ -30,12 +30,12 @@ class NodeWise(GroupBaseline):
     """Use the base episode's reply as one of the alternatives, and the episode itself as one of its continuations."""
 
     def inert(self) -> dict[str, str]:
-        """A number of nodes has no effect where all are taken."""
+        """Returns the number of nodes as a setting without effect if all decisions are nodes."""
         inert = {"num_nodes": "nodes = 'all' takes every decision"}
         return super().inert() | (inert if self.nodes == "all" else {})
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """The groups of a task's nodes."""
+        """Plays base episodes of a task and returns the groups of their nodes."""
         plan = Plan(
             bases=self.bases,
             nodes=self.nodes,

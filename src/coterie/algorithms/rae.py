@@ -12,7 +12,7 @@ from coterie.kernel.group import Group
 
 
 class RAE(Episodic):
-    """Every episode against a running mean of its role's returns; nothing has to be played twice.
+    """A running mean of a role's returns as the baseline of every episode; nothing has to be played twice.
 
     A = R - b, then b <- decay b + (1 - decay) R, b the role's and 0 at first; R is the role's own: the team's
     rewards and its local ones. For games: one side's win is the other's loss, and each has its own baseline.
@@ -25,7 +25,7 @@ class RAE(Episodic):
     """Decay of the moving average that is a role's baseline."""
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """R - b, episode by episode; state: b by role."""
+        """Computes advantages R - b, episode by episode; the state is the baseline b of each role."""
         baselines = dict(state)
         earned: dict[int, tuple[float, ...]] = {}
         for at in sorted(range(len(groups)), key=lambda at: groups[at].key):

@@ -11,7 +11,7 @@ from coterie.kernel.group import Group, Member
 
 
 class ReinforcePP(Episodic):
-    """Every episode against all of the step: A = (R - mean) / deviation, over the step's tokens of a role.
+    """A baseline and a scale from all of the step: A = (R - mean) / deviation, over the step's tokens of a role.
 
     The paper's: one episode a prompt will do, and no critic; mean and deviation are of the batch, a value a token;
     a clipped ratio. Ours: a role has mean and deviation of its own, for returns of roles are of different
@@ -19,7 +19,7 @@ class ReinforcePP(Episodic):
     """
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-        """Each role's returns over the step, standardised; a member counts as often as it has tokens."""
+        """Standardises each role's returns over the step; a member counts as often as it has tokens."""
         return over_the_step(groups, _standardized), state
 
 

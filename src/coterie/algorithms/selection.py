@@ -30,14 +30,14 @@ RANKED: tuple[Rule, ...] = ("raw_var", "signal", "random_live", "sample")
 """Rules that choose a number of groups."""
 Among = Literal["query", "policy", "batch"]
 UNKNOWN = 1e9
-"""What puts groups of unknown signal behind all others."""
+"""Offset that ranks groups of unknown signal behind all others."""
 LEAST_WEIGHT = 0.05
-"""Of "sample": the least weight of a live group, as a share of the largest; with 0 some would never be drawn."""
+"""Least weight of a live group under "sample", as a share of the largest; with 0 some would never be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What a group's returns vary by.
+    """The variance of a group's returns: between its alternatives, and by chance.
 
     alternatives: distinct ones; equal replies are pooled. spread: U. noise: the part of U that chance
     after the decision explains, in expectation; None where one continuation each cannot tell.
@@ -49,12 +49,12 @@ class Variation:
 
     @property
     def signal(self) -> float | None:
-        """The unbiased variance of the alternatives' values; below zero by chance."""
+        """Unbiased estimate of the variance of the alternatives' values; it can be below zero by chance."""
         return None if self.noise is None else self.spread - self.noise
 
     @property
     def reliability(self) -> float:
-        """The share of U that is signal, in [0, 1]; 0 where it cannot be told."""
+        """Share of the spread that is signal, in [0, 1]; 0 where the signal is unknown."""
         if not self.spread or self.signal is None:
             return 0.0
         return max(0.0, self.signal) / self.spread
@@ -62,7 +62,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How groups are chosen.
+    """Settings of the selection of groups.
 
     rule: see `select`. among: the sets ("lots") in which groups are ranked: those of one base episode, of one policy,
     or of the step. top_k: maximum number of groups per lot; None: half of its live groups, or as many as the floors
@@ -78,7 +78,7 @@ class Choice:
 
 
 def variation(group: Group, *, last_exact: bool = False) -> Variation:
-    """What a group's returns vary by.
+    """Computes the variance of a group's returns: between its alternatives, and by chance.
 
     Equal replies are one alternative with all their returns. An alternative with one return takes the
     pooled variance of the others; where none has two, noise is known only if nothing is decided after
@@ -104,7 +104,7 @@ def variation(group: Group, *, last_exact: bool = False) -> Variation:
 
 
 def select(groups: Sequence[Group], choice: Choice, rng: Random) -> list[Group]:
-    """The groups that are trained, in the order given, some with another weight.
+    """Returns the groups to train on, in the order given, some with another weight.
 
     all_live     every group whose returns differ and that has two distinct alternatives
     raw_var      the k whose returns vary most (the paper's)
@@ -155,7 +155,7 @@ def _lot(group: Group, among: Among) -> object:
 
 
 def _tie(group: Group) -> tuple[object, ...]:
-    """Of two with one score: the larger, then the earlier in its episode, then by name."""
+    """Returns a sort key for groups of one score: the larger first, then the earlier in its episode, then by name."""
     return -len(group.members), group.key.point, group.key
 
 
@@ -177,7 +177,7 @@ def _scores(
         return lambda group: chance[group.key]
 
     def signal(group: Group) -> float:
-        """The signal; where it cannot be told, less than any, by U."""
+        """Returns a group's signal; if it is unknown, a number less than any signal, ordered by U."""
         told = variations[group.key]
         return told.spread - UNKNOWN if told.signal is None else told.signal
 
@@ -185,7 +185,7 @@ def _scores(
 
 
 def _best(lot: Sequence[Group], score: Callable[[Group], float], choice: Choice) -> list[Group]:
-    """The lot's best, ties as they stand: each policy's floor, then what scores above zero."""
+    """Returns the lot's best groups, ties as they stand: each policy's floor, then those that score above zero."""
     ranked = sorted(lot, key=score, reverse=True)
     count = _count(lot, choice)
     first: list[Group] = []
@@ -198,7 +198,7 @@ def _best(lot: Sequence[Group], score: Callable[[Group], float], choice: Choice)
 def _sampled(
     lot: Sequence[Group], variations: Mapping[Key, Variation], choice: Choice, rng: Random
 ) -> dict[Key, Group]:
-    """Each group by its own draw, weighted by 1 / probability (Horvitz and Thompson)."""
+    """Selects each group by a draw of its own, weighted by 1 / probability (Horvitz and Thompson)."""
     signals = {group.key: max(0.0, variations[group.key].signal or 0.0) for group in lot}
     least = LEAST_WEIGHT * max(signals.values()) or 1.0
     weights = {key: max(least, signal) for key, signal in signals.items()}

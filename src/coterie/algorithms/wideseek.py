@@ -26,17 +26,17 @@ class WideSeek(GroupBaseline):
     loss: ClassVar[Mapping[str, Any]] = {"name": "clip", "denominator": "sequences"}
 
     def adds_up(self) -> bool:
-        """An episode has one return."""
+        """Returns True: an episode has one return, the rewards of all roles."""
         return True
 
     async def collect(self, play: Play, task: Task) -> Collected:
-        """`num_generations` episodes of one task, a member a reply."""
+        """Plays `num_generations` episodes of a task; each reply is a member."""
         return await episodes(
             play, task, num_generations=self.num_generations, team_weight=self.team_weight, count="reply"
         )
 
     def advantages(self, group: Group) -> tuple[float, ...]:
-        """The chosen function of the episodes' returns, times each reply's share of its episode."""
+        """Computes the advantage of each episode's return, times each reply's share of its episode."""
         values: dict[int, float] = {}
         tokens: dict[int, dict[str, int]] = {}
         for member in group.members:

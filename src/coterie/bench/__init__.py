@@ -82,7 +82,7 @@ def run_bench(name: str, say: Say | None = None, rows: Sequence[str] = ()) -> di
 
 
 def _make(name: str, table: Any, rows: Sequence[str], say: Say) -> dict[str, Any]:
-    """Makes the runs of some rows that are missing; success by row and seed."""
+    """Makes the missing runs of some rows, and returns success by row and seed."""
     if table is None:
         raise ConfigError(f"benchmark '{name}' has no rows; leave out {', '.join(rows)}")
     for row in rows:
@@ -93,7 +93,7 @@ def _make(name: str, table: Any, rows: Sequence[str], say: Say) -> dict[str, Any
 
 
 BUSY_PERCENT = 15
-"""Of all cores: more than this is somebody's work."""
+"""Percentage of all cores' time above which other processes count as somebody's work."""
 
 
 def alone() -> None:
@@ -103,7 +103,7 @@ def alone() -> None:
 
 
 def processor() -> str:
-    """What this machine computes with, by its maker's name where the system tells it."""
+    """Returns the name of this machine's processor, by its maker where the system tells it."""
     with suppress(OSError, IndexError):
         return Path("/proc/cpuinfo").read_text().partition("model name")[2].split("\n")[0].split(":")[1].strip()
     return platform.processor() or platform.machine()

@@ -13,9 +13,9 @@ from coterie.bench.rows import FIVE, Row, Table, with_ten
 
 TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
 GROUPED = ("plan_path", "sokoban")
-"""Tasks on which what is compared with what is changed."""
+"""Tasks on which rows differ only in the replies that are compared with each other."""
 LATE = ("plan_path", "maths")
-"""Tasks on which training goes on for long."""
+"""Tasks on which some rows are trained three times as long."""
 
 
 def _team(task: str, title: str, algorithm: Mapping[str, Any], tasks: float = 1, **world: Any) -> Row:
@@ -48,7 +48,7 @@ def _outcomes() -> dict[str, Row]:
 
 
 def _alone() -> dict[str, Row]:
-    """Roles that are trained alone; where only the proposer sees the map, also the team that is trained together."""
+    """Returns rows that train one role alone, and the team trained together where only the proposer sees the map."""
     together = {view: _team("plan_path", "trained together", TREE, view=view) for view in ("full", "split")}
     alone = {
         f"{'split_' if view == 'split' else ''}alone_{role}": replace(
@@ -82,7 +82,7 @@ def _chosen() -> dict[str, Row]:
 
 
 def _late() -> dict[str, Row]:
-    """Rows of the papers' comparisons that go on: three times the budget, at a learning rate that does not fall."""
+    """Returns the papers' rows that go on: three times the budget, at a learning rate that does not fall."""
     return {
         f"{row}_late": replace(
             PAPER.rows[row],

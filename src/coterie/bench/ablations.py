@@ -21,7 +21,7 @@ PAGE = Path("docs/results/ablations.md")
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     PAPER.make(say, ["plan_path_roles"])
     TABLE.make(say)
     joined.play(say)
@@ -31,7 +31,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     hours, beyond = TABLE.spent()
     lines = [
         "# Results: ablations",
@@ -166,7 +166,7 @@ LARGER = "The same rows with models of 1.7 billion parameters and more, on the p
 
 
 def successes(row: str) -> list[float]:
-    """Success of a row of this table, or of a team that was put together after training, by seed."""
+    """Returns success of a row of this table, or of a team that was put together after training, by seed."""
     if row in PUT_TOGETHER:
         return joined.successes(row)
     return [figures["success"] for figures in TABLE.found(row)]
@@ -177,7 +177,7 @@ def _joint() -> list[float]:
 
 
 def _together(row: str, title: str, published: str) -> list[Comparison]:
-    """Teams that were trained together against one that was not, where both roles see the map and where one does."""
+    """Returns comparisons of the team trained together with another: both roles see the map, and one does."""
     return [
         Comparison(f"both see the map{title}", _joint(), successes(row), published),
         Comparison(f"one sees the map{title}", successes("split_roles"), successes(f"split_{row}")),
@@ -206,7 +206,7 @@ def _larger_teams(less: int, more: int, published: Mapping[str, str]) -> list[Co
 
 
 def _gain(size: int) -> list[float]:
-    """What AT-GRPO achieves more than GRPO over episodes with so many agents, by seed."""
+    """Returns AT-GRPO's success minus that of GRPO over episodes, with so many agents, by seed."""
     pairs = zip(successes(f"maths_{size}_at_grpo"), successes(f"maths_{size}_grpo"), strict=False)
     return [tree - whole for tree, whole in pairs]
 

@@ -32,14 +32,14 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     if missing := [name for name in NEEDED if not find_spec(name)]:
         raise ConfigError(f"this needs {', '.join(missing)}; make bench-agents installs them")
     return TABLE.publish(PAGE, page, say)
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     return [
         "# Results: agents of other frameworks",
         "",
@@ -66,7 +66,7 @@ def page() -> list[str]:
 
 
 def _costs(name: str) -> str:
-    """A row's losses and its time."""
+    """Returns the table line with a row's dropped runs, repeated requests and seconds per step."""
     lines = [line for run in TABLE.runs(name) for line in run.metrics() if line["step"]]
     dropped = sum(value for line in lines for key, value in line.items() if key.startswith("rollout/dropped/"))
     again = sum(line["metric/gateway_repeated"] for line in lines) / len(lines)

@@ -38,13 +38,13 @@ from coterie.seeds import seed_of
 
 FOLDER, PAGE = Path("runs/bench-allocation"), Path("docs/results/allocation.md")
 REPLIES = 2000
-"""Of one half."""
+"""Number of replies, about, that one half of a batch gets."""
 PAIRS, PROBES = 10, 4
-"""Pairs of halves, and queries played to learn what one costs."""
+"""Number of pairs of halves, and of queries that are played to learn how many replies a query costs."""
 DEFAULT = "1 base, all nodes, 4 replies"
-"""How `joyagents` allocates unless told otherwise."""
+"""The way in which `joyagents` allocates replies by default."""
 LAST = 30
-"""The step of the trained team."""
+"""Step of the checkpoint at which the trained team is measured."""
 SUMS: Mapping[str, Any] = {"advantage": "leave_one_out"}
 NODES: Mapping[str, Any] = {"name": "joyagents", **SUMS}
 WAYS: Mapping[str, Mapping[str, Any]] = {
@@ -66,11 +66,11 @@ STARTS: Mapping[str, Sequence[str]] = {
     "starter": tuple(WAYS),
     "trained": ("1 base, all nodes, 4 replies", "mas_grpo, 8 episodes"),
 }
-"""Ways that are measured by where the team stands."""
+"""Ways to allocate replies that are measured, by the team that they start from."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Measures what is missing, writes the page, and returns each way's mean cosine over all policies."""
+    """Measures the missing pairs, writes the page, and returns each way's mean cosine over all policies."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     TABLE.make(say, ["joyagents"])
     jobs = [(start, pair) for start in STARTS for pair in range(PAIRS) if not _file(start, pair).exists()]
@@ -82,7 +82,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def measure(start: str, pair: int) -> None:
-    """Plays one pair of halves of every way from a start, here, and writes what was found."""
+    """Plays one pair of halves of every way from a start, in this process, and saves the figures."""
     measured: dict[str, Any] = {}
     tables = load_config(CONFIG).tables() | {"loss": {"denominator": "tasks"}}
     if start == "trained":
@@ -110,7 +110,7 @@ def measure(start: str, pair: int) -> None:
 
 
 def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.Tensor], int, float]:
-    """The gradient of every policy from some tasks, with the replies and seconds it took."""
+    """Returns the gradient of every policy from some tasks, with the replies and seconds it took."""
     config, began = models.config, time.perf_counter()
     sampling = models.config.sampling(config.train.temperature)
     play = Play(config.environment, config.team, models.engine, seed=1, step=step, sampling=sampling)
@@ -138,7 +138,7 @@ def _half(models: TeamModels, tasks: range, step: int) -> tuple[dict[str, torch.
 
 
 def page() -> list[str]:
-    """The results page, from what has been measured."""
+    """Returns the lines of the results page, from the pairs that have been measured."""
     return [
         "# Results: gradient quality per sampled reply",
         "",
@@ -190,12 +190,12 @@ def _table(start: str) -> list[str]:
 
 
 def _ratio(measured: Sequence[dict[str, Any]]) -> float:
-    """Signal to noise, the mean over policies. Args: measured: one way's pairs."""
+    """Returns the ratio of signal to noise, a mean over policies. Args: measured: one way's pairs."""
     return fmean(_signal_to_noise([row["cosines"][policy] for row in measured]) for policy in measured[0]["cosines"])
 
 
 def _apart(default: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> list[float]:
-    """Pseudo-values of the difference for 1,000 replies, one a pair: what the jackknife takes for a sample."""
+    """Returns jackknife pseudo-values, one per pair, of the default's less the other's ratio per 1,000 replies."""
 
     def difference(left_out: int | None = None) -> float:
         kept = [at for at in range(len(default)) if at != left_out]
@@ -224,12 +224,12 @@ def _file(start: str, pair: int) -> Path:
 
 
 def _found(start: str) -> list[dict[str, Any]]:
-    """Every pair that has been measured from a start."""
+    """Returns the figures of every pair that has been measured from a start."""
     return [json.loads(_file(start, pair).read_text()) for pair in range(PAIRS) if _file(start, pair).exists()]
 
 
 def _cosines(start: str, name: str) -> dict[str, list[float]]:
-    """A way's cosines by policy, one a pair."""
+    """Returns a way's cosines by policy, one per pair."""
     cosines = [row[name]["cosines"] for row in _found(start)]
     return {policy: [by_policy[policy] for by_policy in cosines] for policy in cosines[0]}
 

@@ -23,7 +23,7 @@ from coterie.run.evaluate import evaluate_team
 PROGRAMS = 20_000
 ROUND = 500
 EXPECTED = "7301"
-"""What a test expects: no program here ever answers it."""
+"""The answer that every test expects, which no program here ever gives."""
 KINDS = (
     Problem("calls", "train", text="a function", name="f", cases=(("[3]", EXPECTED), ("[4]", EXPECTED))),
     Problem("runs", "train", text="a program", cases=(('"3"', f'"{EXPECTED}"'), ('"4"', f'"{EXPECTED}"'))),
@@ -33,20 +33,20 @@ KINDS = (
 
 
 class Fuzzed(Code):
-    """Problems of each kind in turn: a function's calls, whole programs, test code."""
+    """An environment whose problems are of three kinds in turn: a function's calls, whole programs, test code."""
 
     def task(self, split: Split, index: int) -> Problem:
-        """The problem at a place."""
+        """Returns the problem at an index; the kinds take turns."""
         kind = KINDS[index % len(KINDS)]
         return replace(kind, id=f"{kind.id}-{index}")
 
     def count(self, split: Split) -> int | None:
-        """As many as are wanted."""
+        """Returns None: there are as many problems as are wanted."""
         return None
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Plays 20,000 programs, and counts what became of them."""
+    """Plays 20,000 programs, and returns how many episodes were dropped and how many solved."""
     environment = Fuzzed.model_validate({"max_turns": 1, "time_s": 0.5, "total_s": 4.0, "max_tokens": 4096})
     outcomes: Counter[str] = Counter()
     solved = 0
@@ -62,7 +62,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def program(rng: Random) -> str:
-    """A program that ends, answers or writes in some way, at its top, when it is called, or both."""
+    """Returns a program that ends, answers or writes in an unusual way when called, and perhaps at its top too."""
     lines = [line for _ in range(rng.randint(1, 3)) for line in rng.choice(DEEDS)(rng).splitlines()]
     inner = "\n".join(f"    {line}" for line in lines)
     given = f"    return {rng.choice(VALUES)}"

@@ -29,7 +29,7 @@ LOOP = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True:
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Units a second, each way, as a share of what one thread reaches; idle and busy."""
+    """Returns the speed of each way, as a share of what one thread reaches; idle and busy."""
     cores = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, cores)
     torch.set_num_threads(1)  # so that learner and engine measure nothing themselves

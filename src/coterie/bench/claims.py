@@ -21,29 +21,29 @@ HOMES = ("paper", "ablations", "methods", "map")
 """Benchmarks that test claims: modules with CLAIMS."""
 Verdict = Literal["holds", "does not hold", "no difference", "not decided"]
 EQUAL = 0.05
-"""Success by which two rows may differ and count as equal, where the claim is that they differ."""
+"""Largest difference of success at which two rows count as equal, where the claim is that they differ."""
 TITLES: dict[Verdict, str] = {
     "does not hold": "Does not hold",
     "no difference": f"Differs by less than {100 * EQUAL:.0f} points",
     "holds": "Holds",
     "not decided": "Not decided",
 }
-"""Verdicts in the order in which they are told."""
+"""Titles of the verdicts, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """What one row achieves more than another: mean over pairs of seeds and its 95 % interval, shares of success."""
+    """The difference in success between two rows: mean over pairs of seeds and its 95 % interval, as shares."""
 
     mean: float
     low: float
     high: float
     margin: float = 0.0
-    """By how much the first may be below the second, if the claim is that it is not below."""
+    """Success by which the first row may be below the second, if the claim is that it is not below."""
 
     @classmethod
     def between(cls, more: Sequence[float], less: Sequence[float], margin: float = 0.0) -> Versus:
-        """Of two rows with as many seeds, each seed beside the one of the same number.
+        """Compares two rows with equally many seeds, seed by seed.
 
         Runs of one seed draw with the same random numbers, so they may be more alike than others.
         """
@@ -51,7 +51,7 @@ class Versus:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the first row is surely better, or surely not worse by more than the margin.
+        """Verdict on the claim that the first row is better or, with a margin, not worse by more than it.
 
         Without a margin there is no difference where the interval contains 0 and is within EQUAL of it.
         """
@@ -68,7 +68,7 @@ class Versus:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two rows of a claim, and what was published of them.
+    """Two rows that a claim compares, and the published numbers.
 
     more, less: success by seed. published: numbers of the source, in its unit. margin: see `Versus`.
     """
@@ -80,18 +80,18 @@ class Comparison:
     margin: float = 0.0
 
     def common(self) -> Comparison:
-        """Of the seeds that both rows have."""
+        """Returns the comparison with only the seeds that both rows have."""
         seeds = min(len(self.more), len(self.less))
         return replace(self, more=self.more[:seeds], less=self.less[:seeds])
 
     @property
     def versus(self) -> Versus:
-        """Their difference, if they have as many seeds."""
+        """Difference between the two rows, which must have equally many seeds."""
         return Versus.between(self.more, self.less, self.margin)
 
     @property
     def close(self) -> bool:
-        """Whether ten seeds with this mean and deviation would decide what these, which are fewer, do not."""
+        """True if ten seeds with this mean and deviation would decide what these, which are fewer, leave open."""
         it, seeds = self.versus, len(self.more)
         if it.verdict != "not decided" or seeds >= len(TEN):
             return False
@@ -101,7 +101,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim, who made it, and what we measured.
+    """A published claim, who made it, and what we measured.
 
     name: of its page. text: a sentence. source: who, where, and in which setting. compared: our numbers, from the
     figures that are kept. rows: what the two compared things are, in words. seen: what the episodes and curves show.
@@ -120,22 +120,22 @@ class Claim:
     measured: str = "Success on test tasks that training never sees"
 
     def found(self) -> list[Comparison]:
-        """The comparisons of which both rows have two seeds or more, of the seeds that both have."""
+        """Returns the comparisons of which both rows have two seeds or more, with the seeds that both have."""
         return [each for each in (compared.common() for compared in self.compared()) if len(each.more) > 1]
 
     def where(self, verdict: Verdict) -> list[str]:
-        """The comparisons with a verdict."""
+        """Returns the labels of the comparisons with this verdict."""
         return [each.label for each in self.found() if each.versus.verdict == verdict]
 
     def answer(self) -> str:
-        """Where it does not hold and where it does, in one line."""
+        """Returns one line that says where the claim does not hold and where it does."""
         parts = [
             f"**{title}**: {'; '.join(where)}." for verdict, title in TITLES.items() if (where := self.where(verdict))
         ]
         return " ".join(parts) or "Not measured yet."
 
     def page(self) -> str:
-        """Its page."""
+        """Returns the claim's page as Markdown."""
         found = self.found()
         seeds = sorted({len(each.more) for each in found})
         allowed = sorted({each.margin for each in found if each.margin})
@@ -176,7 +176,7 @@ class Claim:
         return "\n".join(lines)
 
     def picture(self) -> str:
-        """The differences as an SVG."""
+        """Returns the differences and their intervals as an SVG."""
         found = self.found()
         colours = {"holds": svg.BETTER, "does not hold": svg.WORSE}
         dots = [
@@ -202,12 +202,12 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def claims() -> list[Claim]:
-    """All claims, in the order of their benchmarks."""
+    """Returns all claims, in the order of their benchmarks."""
     return [claim for home in HOMES for claim in importlib.import_module(f"coterie.bench.{home}").CLAIMS]
 
 
 def against(tested: Sequence[Claim]) -> str:
-    """The first line of a results page: which claims do not hold, and where."""
+    """Returns the first line of a results page: which claims do not hold, and where."""
     if not any(claim.found() for claim in tested):
         return "No claim has been measured yet."
     told: list[str] = []
@@ -223,7 +223,7 @@ def against(tested: Sequence[Claim]) -> str:
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Writes a page and a picture for each claim and their index, and returns how often there is which verdict.
+    """Writes a page and a picture for each claim and their index, and returns the number of comparisons by verdict.
 
     Raises:
         ConfigError: this is no checkout of the repository, or a run is not comparable; then nothing is written.
@@ -243,7 +243,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def validated(tables: Sequence[Table]) -> tuple[float, float]:
-    """About how many tokens validation samples, by row, as a share of those sampled in training: least and most.
+    """Returns the tokens that validation samples as a share of those sampled in training: least and most of all rows.
 
     Estimated from the tokens of a test task after training.
     """
@@ -257,13 +257,13 @@ def validated(tables: Sequence[Table]) -> tuple[float, float]:
 
 
 def unfinished(made: int, runs: int, close: int) -> str:
-    """What the index says of runs that are still to be made, and of comparisons that should have ten seeds."""
+    """Returns the index's words on runs that are still to be made and comparisons that should have ten seeds."""
     left = f"Comparisons that meet it and have fewer than ten: {close}. " if close else ""
     return left + (f"{runs - made} of {runs} runs are still to come, so some rows have fewer. " if made < runs else "")
 
 
 def index() -> list[str]:
-    """The page that lists all claims."""
+    """Returns the lines of the page that lists all claims."""
     tables = [importlib.import_module(f"coterie.bench.{home}").TABLE for home in HOMES]
     hours = sum(table.spent()[0] for table in tables)
     runs = sum(len(row.seeds) for table in tables for row in table.rows.values())

@@ -56,12 +56,12 @@ SCHEMES = ("fallback", "decorator", "coordinator", "strategy")
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     return CONTEST.publish(PAGE, page, say)
 
 
 def page(say: Say) -> list[str]:
-    """The results page, from all finished runs."""
+    """Returns the lines of the results page, from all finished runs."""
     return [
         "# Results: code and code_pair",
         "",
@@ -150,7 +150,7 @@ def _schemes() -> list[str]:
 
 
 def _unneeded() -> str:
-    """What the task was where main solved it and aux's answers changed nothing."""
+    """Returns a sentence with the tasks that main solved while aux's answers changed nothing."""
     queries: list[str] = []
     solved = 0
     for run in TABLE.runs("pair"):

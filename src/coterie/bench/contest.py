@@ -26,7 +26,7 @@ Curve = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """Who plays. row: of the table, how it was trained. votes: replies drawn at every question at play."""
+    """A team or agent that is compared. row: its row of the table. votes: replies drawn at every question at play."""
 
     title: str
     row: str
@@ -35,7 +35,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """A results page's answer. picture: beside the page. agent: who plays alone, in words. answer: what comes of it."""
+    """A page's comparison of a team with one agent. picture: a file. agent: text on who plays alone. answer: text."""
 
     table: Table
     picture: Path
@@ -44,7 +44,7 @@ class Contest:
     entrants: Sequence[Entrant]
 
     def section(self, say: Say) -> list[str]:
-        """The page's part: the question, the picture, what each achieves, the answer."""
+        """Returns the page's section: the question, the picture, a table of what each entrant achieves, the answer."""
         return [
             "## Does the team beat one agent?",
             "",
@@ -59,7 +59,7 @@ class Contest:
         ]
 
     def publish(self, page: Path, lines: Callable[[Say], list[str]], say: Say) -> dict[str, float]:
-        """Runs what is missing, writes the page and the picture, and returns success by row."""
+        """Makes the missing runs, writes the page and the picture, and returns success by row."""
         self.table.make(say)
         page.write_text(plain("\n".join(lines(say))))
         self.picture.write_text(picture(self.table, self.entrants))
@@ -67,12 +67,12 @@ class Contest:
 
 
 def curves_of(table: Table, row: str) -> list[Curve]:
-    """Of each run of a row its validations against what it had sampled by then."""
+    """Returns the validation curve of each run of a row, against the tokens sampled by then."""
     return [[(tokens / 1e6, success) for _, tokens, success in figures["curve"]] for figures in table.found(row)]
 
 
 def at_budget(curve: Curve, tokens: float) -> float:
-    """Success of a run when it had sampled so many million tokens, between two validations on the line."""
+    """Returns a run's success after so many million sampled tokens, interpolated between two validations."""
     for (left, before), (right, after) in pairwise(curve):
         if left <= tokens <= right:
             return before + (after - before) * (tokens - left) / max(right - left, 1e-12)
@@ -80,7 +80,7 @@ def at_budget(curve: Curve, tokens: float) -> float:
 
 
 def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str]:
-    """A line an entrant: test success at its best checkpoint, at the largest budget that all have, and at what cost."""
+    """Returns a table, a line per entrant: success at its best checkpoint and at the largest common budget, costs."""
     entrants = [entrant for entrant in entrants if table.found(entrant.row)]
     curves = {entrant.row: curves_of(table, entrant.row) for entrant in entrants}
     common = min(curve[-1][0] for several in curves.values() for curve in several)
@@ -106,13 +106,13 @@ def table_lines(table: Table, entrants: Sequence[Entrant], say: Say) -> list[str
 
 
 def spread(values: Sequence[float]) -> str:
-    """A mean over seeds with its 95 % interval, of shares."""
+    """Returns a mean over seeds with its 95 % interval as text; the values are shares."""
     mean, low, high = over_seeds(values)
     return f"{mean:.3f}" if len(values) < 2 else f"{mean:.3f} ({max(0.0, low):.3f} to {min(1.0, high):.3f})"
 
 
 def picture(table: Table, entrants: Sequence[Entrant]) -> str:
-    """Success on validation against sampled tokens as an SVG: a thin line a seed, a thick one their mean.
+    """Returns an SVG of validation success against sampled tokens: a thin line a seed, a thick one their mean.
 
     The mean ends where the first of them does.
     """

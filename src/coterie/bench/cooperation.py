@@ -25,15 +25,15 @@ from coterie.kernel.scene import JSON, Scene
 PAGE = Path("docs/results/cooperation.md")
 FOLDER = Path("tests/environments/coding/pairs")
 PAID = ("none", "handed_on", "full")
-"""What a pair may be paid, from the least."""
+"""Shares of the cooperation reward that a pair may be paid, from the least."""
 WORDS = {"none": "none", "handed_on": "half", "full": "all"}
 GENERATED = range(1000, 2000)
-"""Seeds of generated pairs, of each side."""
+"""Seeds of the generated pairs of each side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One pair. deserves, paid: of PAID. solved: it passes every test of its problem."""
+    """A pair of programs that was judged. deserves, paid: of PAID. solved: it passes every test of its problem."""
 
     name: str
     deserves: str
@@ -42,28 +42,28 @@ class Judged:
 
     @property
     def wrong(self) -> bool:
-        """Whether a cheat is paid more than it deserves, or an honest pair less."""
+        """True if a cheat is paid more than it deserves, or an honest pair less."""
         paid, deserves = PAID.index(self.paid), PAID.index(self.deserves)
         return paid < deserves if self.deserves == "full" else paid > deserves
 
 
 class Direct:
-    """A scene that calls at once."""
+    """A scene that calls functions at once, in this process."""
 
     async def call(self, function: Callable[..., JSON], *args: JSON) -> JSON:
-        """What the function returns."""
+        """Returns the function's result."""
         return function(*args)
 
 
 def judged(file: Path) -> list[Judged]:
-    """Every pair of a file, as `code_pair` pays it."""
+    """Returns every pair of a file, judged as `code_pair` pays it."""
     read = json.loads(file.read_text())
     with ThreadPoolExecutor(3) as pool:
         return list(pool.map(lambda pair: _one(_problem(read["problems"][pair["problem"]]), pair), read["pairs"]))
 
 
 def judged_generated(side: str, seeds: Iterable[int]) -> list[Judged]:
-    """Generated pairs, likewise. side: cheats or honest."""
+    """Returns generated pairs, judged as `code_pair` pays them. side: cheats or honest."""
 
     def one(seed: int) -> Judged:
         pair = generated(side, seed)
@@ -86,7 +86,7 @@ def _one(problem: Problem, pair: Mapping[str, Any]) -> Judged:
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Judges all pairs, writes the page, and returns error rates."""
+    """Judges all pairs, writes the page, and returns the shares that are paid wrongly."""
     rates: dict[str, float] = {}
     lots: list[str] = []
     for file in sorted(FOLDER.glob("*.json")):
@@ -113,7 +113,7 @@ def _rate(judgements: Sequence[Judged]) -> float:
 
 
 def _row(begin: Sequence[str], judgements: Sequence[Judged], *, names: bool = False) -> str:
-    """A line of the tables. names: of the pairs that are paid wrongly."""
+    """Returns a table line about some pairs. names: lists the pairs that are paid wrongly."""
     wrong = [one for one in judgements if one.wrong]
     counts = Counter(one.deserves for one in judgements)
     deserve = ", ".join(f"{counts[worth]} {WORDS[worth]}" for worth in PAID if counts[worth])

@@ -27,7 +27,7 @@ PROMPT, REPLY, SAMPLES, REPEATS = 100, 24, 8, 7
 
 
 def run(say: Say) -> dict[str, Any]:
-    """For each number of rows: tokens a second without modules, and how many times as many as with them."""
+    """Returns tokens per second without modules, and the ratio to those with modules, for each number of rows."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     engines: dict[str, TransformersEngine] = {}
     for name in ("modules", "lean"):
@@ -52,7 +52,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def wave(rows: int, length: int = PROMPT, reply: int = REPLY, samples: int = SAMPLES) -> Sequence[Request]:
-    """Questions for so many replies of `reply` tokens, `samples` to a prompt of `length`."""
+    """Returns requests for so many replies of `reply` tokens, `samples` to a prompt of `length` tokens."""
     chance, each = Random(0), min(rows, samples)
     prompts = [tuple(chance.randrange(3, 300) for _ in range(length)) for _ in range(rows // each)]
     seeds = [tuple(range(at * each, (at + 1) * each)) for at in range(len(prompts))]

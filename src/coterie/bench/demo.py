@@ -24,9 +24,9 @@ from coterie.run.train import train
 ENVIRONMENT, MODEL = "errand", "smollm2"
 NEEDS = "This takes 4 GB of memory; the model takes 550 MB of disk, and the run 170 MB."
 MUTED = 64
-"""Test tasks on which each role is muted."""
+"""Number of test tasks on which each role is muted."""
 LONGEST = 300
-"""Characters of a prompt or reply that are shown."""
+"""Maximum number of characters of a prompt or reply that are shown."""
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def _perplexities(run: Run, step: int | None) -> dict[str, float]:
-    """Of plain English, by policy, at the checkpoint of a step; None: at the best one."""
+    """Returns the perplexity of plain English, by policy, at the checkpoint of a step; None: at the best one."""
     with closing(load(run.folder, step)) as team:
         return {name: perplexity(policy) for name, policy in team.models.policies.items()}
 
@@ -84,7 +84,7 @@ def in_words(start: Evaluation, end: Evaluation) -> Iterator[str]:
 
 
 def _spoken(log: Log) -> Iterator[str]:
-    """Each question to a role, of which the last message is shown, and the reply."""
+    """Yields each question to a role, of which the last message is shown, and the reply."""
     asked = [event for event in log.events if isinstance(event, Asked)]
     answered = [event for event in log.events if isinstance(event, Answered)]
     for question, answer in zip(asked, answered, strict=True):

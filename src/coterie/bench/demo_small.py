@@ -19,7 +19,7 @@ from coterie.run.loaded import headline, load
 from coterie.run.train import train
 
 CONFIG = "configs/plan_path.toml"
-"""What `coterie train plan_path` does, written out."""
+"""A config file that does the same as `coterie train plan_path`."""
 
 
 def run(say: Say) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def before_and_after(config: Config, out: Path, start: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """A run's success and turns at its start and at its best checkpoint, and the minutes between.
+    """Trains a team; returns success and turns at its start and at its best checkpoint, and the minutes between.
 
     start: start_success and start_turns, if known; None: they are measured.
     """

@@ -30,11 +30,11 @@ WAYS = {
     "ray": ("two pools of a cluster, the embedded engine in each", "ray", "runtime.name=ray"),
     "vllm": ("vLLM, one network per role", "vllm", "engine.name=vllm", "engine.memory_gib=0.5"),
 }
-"""By name: what it is called, what it needs, and what differs."""
+"""Ways of sampling by name: title, the package that is needed, and settings that differ."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Trains what is missing and can be here, writes the page, and returns success by way."""
+    """Trains the missing runs that are possible here, writes the page, and returns success by way."""
     for seed in SEEDS:
         for way in WAYS:
             if (told := trained(way, seed)) is not None:
@@ -46,7 +46,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def trained(way: str, seed: int) -> tuple[float, float, float] | None:
-    """Success at start and end, and how far engine and learner were apart at most; None: it cannot be here."""
+    """Returns success at start and end, and the largest mismatch of engine and learner; None: it cannot run here."""
     folder = FOLDER / f"{way}-{seed}"
     _, needs, *changes = WAYS[way]
     if not (folder / "done").exists():
@@ -62,7 +62,7 @@ def trained(way: str, seed: int) -> tuple[float, float, float] | None:
 
 
 def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
     lines = [
         "# Results: the same team trained with three ways of sampling",
         "",

@@ -21,7 +21,7 @@ TEXT = (
     "are silent for a moment, and somebody opens a bottle of tea. Nobody hurries here, but the work gets done, "
     "because every neighbour knows what the others need."
 )
-"""Written for this measurement."""
+"""Plain English that was written for this measurement."""
 
 
 @torch.no_grad()

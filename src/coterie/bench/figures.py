@@ -21,7 +21,7 @@ KEEPING = Lock()
 
 
 class _Figures(BaseModel, extra="allow", strict=True):
-    """What a line must hold, and what it may."""
+    """Schema of a line of figures: the fields that it must have, and those that it may have."""
 
     seed: Count
     success: Share
@@ -58,7 +58,7 @@ def keep(file: Path, figures: Mapping[str, Any]) -> None:
 
 
 def lines_of(file: Path, **wanted: str) -> dict[int, dict[str, Any]]:
-    """The lines of a file that have these values, by seed. Of two lines of one seed the later counts.
+    """Returns the lines of a file that have these values, by seed. Of two lines of one seed the later counts.
 
     A line that was cut off by a kill is none.
 
@@ -87,7 +87,7 @@ def _check(where: str, line: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=16)
 def _read(file: Path, changed: int, size: int) -> list[tuple[int, dict[str, Any]]]:
-    """The lines, with their numbers, as they were when the file was changed and had that size."""
+    """Returns the lines and their numbers; `changed` and `size` make the cache read a changed file again."""
     lines: list[tuple[int, dict[str, Any]]] = []
     for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
         with suppress(ValueError):

@@ -29,21 +29,21 @@ from coterie.run.weights import TeamModels
 PAGE = Path("docs/results/fronts.md")
 TASKS, ROUNDS = 24, 5
 LATENCY_S = 0.01
-"""Mean seconds in which the scripted engine answers one question."""
+"""Mean time in seconds that the scripted engine needs to answer one question."""
 
 
 class Slow(ScriptedEngine):
-    """Answers each question by itself, after a time that is exponential: a server that batches."""
+    """A scripted engine that answers each question after an exponential delay, like a server that batches by itself."""
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """The script's replies, when the slowest is there."""
+        """Returns the script's replies after the longest delay of the requests."""
         waits = [Random(request.seeds[0]).expovariate(1 / LATENCY_S) for request in requests]
         await asyncio.sleep(max(waits))
         return await super().generate(requests)
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Plays the same steps with both fronts, by turns, writes the page and returns its figures."""
+    """Plays the same steps with both fronts, in turns, writes the page and returns its figures."""
     config = load_config(CONFIG, ["train.device=cpu"])
     comparisons = {"scripted": _compared(config, Slow(_script), say)}
     for dtype in ("float32", "bfloat16"):
@@ -55,7 +55,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def page(comparisons: dict[str, dict[str, Any]]) -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
 
     def row(title: str, figures: dict[str, Any]) -> str:
         logs = "equal, event for event" if figures["logs_equal"] else "log-probabilities differ by rounding"
@@ -86,7 +86,7 @@ def page(comparisons: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _compared(config: Config, engine: Engine, say: Say) -> dict[str, Any]:
-    """What the fronts differ in with an engine."""
+    """Plays the same steps with both fronts, and returns how logs, replies and times differ with an engine."""
     fronts: tuple[FrontName, ...] = ("waves", "eager")
     times: dict[FrontName, list[float]] = {front: [] for front in fronts}
     equal, replies, differ, tokens = True, 0, 0, 0
@@ -130,7 +130,7 @@ def _logs(collected: Sequence[Collected]) -> list[Any]:
 
 
 def _drawn(collected: Sequence[Collected]) -> dict[Any, tuple[int, ...]]:
-    """Every compared reply's tokens, by its prompt and seed."""
+    """Returns the tokens of every compared reply, by its role, prompt and seed."""
     return {
         (sample.role, sample.prompt_ids, sample.seed): sample.completion_ids
         for task in collected

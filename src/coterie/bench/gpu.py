@@ -56,18 +56,18 @@ LEFT = [
     "Not run on a GPU yet: replies of hundreds of tokens with graphs, vLLM, Ray, several GPUs, training of adapters,",
     "networks of more than 1.7 billion parameters.",
 ]
-"""What nobody has measured; by hand."""
+"""The page's section on what has not been measured, written by hand."""
 FOLDER = Path("runs/bench-gpu")
 DEVICE = os.environ.get("COTERIE_TEST_DEVICE", "cuda")
-"""Another device tries the benchmark itself."""
+"""The device that is measured; another one than CUDA only tests the benchmark itself."""
 TOKENS = 151_936
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "0.6B": {"width": 1024, "inner": 3072, "layers": 28, "heads": 16},
     "1.7B": {"width": 2048, "inner": 6144, "layers": 28, "heads": 16},
 }
-"""Of Qwen3-0.6B and Qwen3-1.7B: so many tokens, 8 heads of 128 numbers for keys and values."""
+"""Shapes of Qwen3-0.6B and Qwen3-1.7B, with TOKENS tokens and 8 heads of 128 numbers for keys and values."""
 PLANNED = (("0.6B", "full"), ("1.7B", "full"))
-"""A policy a role each, in bfloat16."""
+"""Networks and kinds of policies whose memory is measured: one policy per role, in bfloat16."""
 DECODED, ROWS, PROMPT, REPLY, SAMPLES = ("0.6B", "1.7B"), (1, 16, 128, 512), 300, 48, 4
 UPDATED, PROMPTS, GROUP, TRAINED = "0.6B", (300, 1000, 4000), 8, 200
 REPEATS = 3
@@ -90,7 +90,7 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Measures what is missing, writes the page, and returns all figures.
+    """Measures the missing parts, writes the page, and returns all figures.
 
     Raises:
         ConfigError: there is no CUDA device.
@@ -104,7 +104,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def measure(name: str, say: Say) -> None:
-    """One part, where it is missing."""
+    """Measures one part and saves its figures, unless they are there."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not (FOLDER / f"{name}.json").exists():
         figures = PARTS[name][0](say)
@@ -112,13 +112,13 @@ def measure(name: str, say: Say) -> None:
 
 
 def found(name: str) -> dict[str, Any]:
-    """A part's figures; none: it has not been measured."""
+    """Returns a part's figures; none if it has not been measured."""
     file = FOLDER / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def shaped(size: str) -> Model:
-    """A network on the device, in bfloat16, with random weights that end no reply."""
+    """Returns a network on the device, in bfloat16, with random weights that end no reply."""
     with torch.device(DEVICE):
         model = random_qwen3(TOKENS, kv_heads=8, head_dim=128, context=8192, **SHAPES[size])
     model.net.to(torch.bfloat16)  # pyright: ignore[reportArgumentType]
@@ -223,7 +223,7 @@ def _stepped(say: Say) -> dict[str, Any]:
 
 
 def of_steps(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What the last step took; replies are random, so that nothing is learned."""
+    """Returns the replies, tokens and seconds of the last step; replies are random, so that nothing is learned."""
     *_, before, last = lines
     spent = {
         name: last[f"budget/{name}"] - before[f"budget/{name}"]
@@ -246,7 +246,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def page() -> list[str]:
-    """The results page, of what has been measured."""
+    """Returns the lines of the results page, from the parts that have been measured."""
     lines = ["# Results: on a CUDA device", ""]
     for name, (_, told) in PARTS.items():
         if figures := found(name):
@@ -342,4 +342,4 @@ PARTS: Mapping[str, tuple[Callable[[Say], dict[str, Any]], Callable[[Mapping[str
     "stepped": (_stepped, _tell_stepped),
     "planned": (_planned, _tell_planned),
 }
-"""By name: what is measured, and how it is told."""
+"""Parts of the page by name: the function that measures, and the one that writes the section."""

@@ -1,4 +1,4 @@
-"""How the time of a step grows with a team's roles, turns, replies and tasks, and with prompts and networks.
+"""Growth of a step's time with a team's roles, turns, replies and tasks, and with prompts and networks.
 
 Writes docs/results/growth.md. One quantity grows at a time, and the others keep their values in `Size`. The method is
 AT-GRPO on an environment in which each role speaks in each turn and every reply is trained. Work is counted in
@@ -29,17 +29,17 @@ from coterie.models.attention import pairs
 PAGE = Path("docs/results/growth.md")
 VOCABULARY = 448
 WARM, STEPS = 1, 3
-"""Steps that are not timed, and that are."""
+"""Number of steps that are not timed, and of those that are."""
 NETWORKS = {
     **SIZES,
     "107M": {"width": 576, "inner": 1536, "layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64},
 }
-"""The largest has the shape of SmolLM2's 135 million parameters, of which 28 million are words that are not here."""
+"""Shapes of networks; the largest is SmolLM2's of 135 million parameters, without 28 million for words."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a step is made of. reply: tokens, of each."""
+    """The quantities that make up a step. reply: tokens of each reply."""
 
     roles: int = 2
     turns: int = 2
@@ -51,12 +51,12 @@ class Size:
 
     @property
     def groups(self) -> int:
-        """Prompts of a step."""
+        """Number of prompts of a step."""
         return self.roles * self.turns * self.tasks
 
     @property
     def operations(self) -> float:
-        """Of a step: a forward of all tokens to sample, and three to train, two operations a product."""
+        """Operations of a step: a forward pass of all tokens to sample, three to train, two operations per product."""
         shape = NETWORKS[self.network]
         queries, both = shape["heads"] * shape["head_dim"], 2 * shape["kv_heads"] * shape["head_dim"]
         layer = shape["width"] * (2 * queries + both) + 3 * shape["width"] * shape["inner"]
@@ -77,7 +77,7 @@ GROWTH: dict[str, tuple[Any, ...]] = {
 
 
 class Round(Environment):
-    """Each role speaks each turn, and is rewarded for it."""
+    """An environment in which each role speaks each turn, and is rewarded for it."""
 
     roles: ClassVar = ("a",)
     turns: int = 1
@@ -87,12 +87,12 @@ class Round(Environment):
     """Tokens of a reply, at most."""
 
     def task(self, split: Split, index: int) -> Task:
-        """Its query is its number, of which each split has its own."""
+        """Returns a task whose query is its number; each split has numbers of its own."""
         number = 3 * index + ("train", "validation", "test").index(split)
         return Task(f"{split}-{index}", split, query=str(number))
 
     async def play(self, task: Task, scene: Scene) -> None:
-        """One after the other."""
+        """Asks the roles one after the other in each turn, and rewards every reply."""
         scene.state()  # nothing passes from one turn to the next
         for turn in scene.turns(self.turns):
             for at, role in enumerate(self.roles):
@@ -102,19 +102,19 @@ class Round(Environment):
 
 
 class Round2(Round):
-    """Of two."""
+    """The same environment with two roles."""
 
     roles: ClassVar = tuple("ab")
 
 
 class Round4(Round):
-    """Of four."""
+    """The same environment with four roles."""
 
     roles: ClassVar = tuple("abcd")
 
 
 class Round8(Round):
-    """Of eight."""
+    """The same environment with eight roles."""
 
     roles: ClassVar = tuple("abcdefgh")
 
@@ -123,7 +123,7 @@ ROUNDS = {len(each.roles): each for each in (Round, Round2, Round4, Round8)}
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Writes the page. Returns, for each figure, the most that a step's time grew by for what its work grew by."""
+    """Writes the page. Returns, for each quantity, the largest ratio of the growth of time to the growth of work."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -139,20 +139,20 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def sizes() -> Iterator[tuple[str, Size]]:
-    """What grows, and all that a step is made of then."""
+    """Yields each quantity that grows, and the whole step at each of its values."""
     for figure, values in GROWTH.items():
         for value in values:
             yield figure, replace(Size(), **{figure: value})
 
 
 def grown(measured: list[tuple[Size, float]]) -> list[float]:
-    """For each size but the first: how much longer its step takes, for how much more there is to do."""
+    """Returns, for each size but the first, the growth of its step's time divided by the growth of its work."""
     (first, began), *others = measured
     return [(took / began) / (size.operations / first.operations) for size, took in others]
 
 
 def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
     base = Size()
     lines = [
         "# Results: how a step's time grows",
@@ -179,7 +179,7 @@ def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
 
 
 def _seconds(size: Size) -> float:
-    """The median of a step's time."""
+    """Returns the median seconds of a training step of this size."""
     from coterie.run.train import train
 
     ended = _Ended(size.groups * size.replies)
@@ -209,7 +209,7 @@ def _seconds(size: Size) -> float:
 
 
 class _Ended(Tracker):
-    """When steps end, and that all their replies were trained."""
+    """A tracker that notes the times at which steps end, and asserts that all their replies were trained."""
 
     def __init__(self, replies: int) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ T95 = (
 
 
 def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
-    """The mean over seeds, and its 95 % interval by Student's t.
+    """Returns the mean over seeds, and its 95 % interval by Student's t.
 
     Args:
         values: one a seed, 1 to 20 of them, any unit.
@@ -35,5 +35,5 @@ def over_seeds(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def half_width(seeds: int) -> float:
-    """Half of the 95 % interval of a mean over so many seeds, 2 to 20, in standard deviations."""
+    """Returns half of the 95 % interval of a mean over so many seeds, 2 to 20, in standard deviations."""
     return T95[seeds - 1] / math.sqrt(seeds)

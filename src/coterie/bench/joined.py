@@ -16,11 +16,11 @@ from coterie.run.loaded import load
 
 PLAYED = Path("docs/results/data/ablations_played.jsonl")
 PUT_TOGETHER = ("joined", "swapped", "split_joined", "split_swapped")
-"""Teams that are put together; those that begin with `split_`, where only one role sees the map."""
+"""Names of the teams that are put together; in those that begin with `split_`, only one role sees the map."""
 
 
 def successes(team: str) -> list[float]:
-    """Success of a team, by seed from the first on; after a seed that is missing, none."""
+    """Returns a team's success by seed, from the first seed up to the first that is missing."""
     by_seed = _played(team)
     return [by_seed[seed]["success"] for seed in takewhile(by_seed.__contains__, _seeds(team))]
 
@@ -30,7 +30,7 @@ def _played(team: str) -> dict[int, dict[str, Any]]:
 
 
 def _seeds(team: str) -> tuple[int, ...]:
-    """The seeds that all rows have whose policies are in it."""
+    """Returns the seeds of all rows from which a team takes its policies."""
     return min((row.seeds for row in _rows_of(team)), key=len)
 
 
@@ -39,7 +39,7 @@ def _parts_of(team: str) -> str:
 
 
 def _rows_of(team: str) -> list[Row]:
-    """The rows whose policies a team has."""
+    """Returns the rows from which a team takes its policies."""
     view = team.removesuffix("joined").removesuffix("swapped")
     if team.endswith("joined"):
         return [TABLE.rows[f"{view}alone_{role}"] for role in ("proposer", "planner")]
@@ -47,7 +47,7 @@ def _rows_of(team: str) -> list[Row]:
 
 
 def play(say: Say) -> None:
-    """Plays the teams that are missing."""
+    """Plays the teams that are missing, and saves their success."""
     missing = [(team, seed) for team in PUT_TOGETHER for seed in _seeds(team) if seed not in _played(team)]
     for team, seed in missing:
         folder, change = put_together(team, seed)
@@ -57,7 +57,7 @@ def play(say: Say) -> None:
 
 
 def put_together(team: str, seed: int) -> tuple[Path, Ablation]:
-    """A run, and what is changed in its team before it plays."""
+    """Returns the folder of a run, and the change of its team that makes the wanted one."""
     view = team.removesuffix("joined").removesuffix("swapped")
     if team.endswith("joined"):
         planner = TABLE.trained(f"{view}alone_planner", seed)

@@ -20,11 +20,11 @@ from coterie.run.loaded import load
 PAGE = Path("docs/results/joyagents.md")
 CONFIG, SOLO = "configs/assistants.toml", "configs/assistants_solo.toml"
 WHOLE = {"num_generations": 8}
-"""Whole episodes: the number of a task that bought the best gradient."""
+"""Settings for whole episodes: the number per task that gave the best gradient."""
 MATCHED = ("train.tasks_per_step=40", "loss.denominator=tasks")
-"""Queries of a step whose whole episodes ask as many replies as 64 of joyagents."""
+"""Settings with so many queries per step that whole episodes ask as many replies as 64 queries of joyagents."""
 TWICE = ("train.tasks_per_step=46",)
-"""The same, of alternatives that are played twice."""
+"""Settings that match replies in the same way where alternatives are played twice."""
 ROWS = {
     "joyagents": Row("joyagents", CONFIG, seeds=FIVE),
     "c3": Row("c3, played twice", CONFIG, {"name": "c3"}, TWICE, (0, 1)),
@@ -63,12 +63,12 @@ STEPS = (0, 10, 20, 30)
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     return CONTEST.publish(PAGE, page, say)
 
 
 def page(say: Say) -> list[str]:
-    """The results page, from all finished runs."""
+    """Returns the lines of the results page, from all finished runs."""
     return [
         "# Results: assistants",
         "",
@@ -131,7 +131,7 @@ def _results() -> list[str]:
 
 
 def _trained(run: Run) -> float:
-    """How many replies a gradient was taken of."""
+    """Returns the number of replies that contributed to a gradient."""
     return sum(value for line in run.metrics() for key, value in line.items() if key.endswith("/trained_sequences"))
 
 

@@ -15,7 +15,7 @@ from coterie.bench.rows import FIVE, Row, Table
 PAGE = Path("docs/results/lora.md")
 BUDGET = ("train.steps=40", "train.tasks_per_step=24", "train.eval_every=10")
 ADAPTERS = ("policies.scout.kind=lora", "policies.pilot.kind=lora", "optimizer.lr=3e-3")
-"""Adapters take a rate several times that of whole weights."""
+"""Settings for adapters, with a learning rate several times that of whole weights."""
 SMALL = tuple(f"policies.{name}.lora.{key}=4" for name in ("scout", "pilot") for key in ("rank", "alpha"))
 TABLE = Table(
     Path("runs/bench-lora"),
@@ -29,12 +29,12 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     return TABLE.publish(PAGE, page, say)
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     return [
         "# Results: adapters",
         "",

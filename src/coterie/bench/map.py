@@ -28,14 +28,14 @@ PICTURES = {"part": Path("docs/results/map_part.svg"), "whole": Path("docs/resul
 FOLDER = Path("runs/bench-map")
 PLACES, SHARES, HOPS = 8, (4, 5, 6, 7, 8), (1, 2, 3, 4)
 TASKS = 4000
-"""Test tasks of a run: about 200 for each of the 20 places on the map."""
+"""Number of test tasks of a run: about 200 for each of the 20 places on the map."""
 BUDGET = 100_000
-"""Sampled tokens that each run may train on."""
+"""Number of sampled tokens that each run may train on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """The model that a team or an agent begins with."""
+    """A model that a team or an agent begins with, and how it is made."""
 
     title: str
     steps: int
@@ -44,11 +44,11 @@ class Begins:
 
     @property
     def short(self) -> str:
-        """Its size and training, in few words."""
+        """Size and training of the model, in few words."""
         return f"{self.title.partition(' ')[0]} M, {self.steps:,} steps"
 
     def make(self, folder: Path, say: Say) -> None:
-        """Trains it on demonstrations, unless it is there, made in this way."""
+        """Trains the model on demonstrations, unless it is there, made in this way."""
         made_of = folder / "made_of.txt"  # written when it is done
         if not made_of.exists() or made_of.read_text() != repr(self):
             say(f"making a starter: {self.title}")
@@ -73,18 +73,18 @@ PLAYERS: Mapping[str, Mapping[str, Any]] = {
     "part": {"solo": True, "max_turns": 1},
     "whole": {"solo": True, "max_turns": 1, "shares": [PLACES]},
 }
-"""A team; one agent that sees what a role sees; one agent that sees everything. One agent learns nothing in a turn that
-it did not know before, so it has one."""
+"""Settings of a team, of one agent that sees what a role sees, and of one agent that sees everything.
+One agent learns nothing in a turn that it did not know before, so it has one."""
 RIVALS = ("part", "whole")
 WIDE, TALL, LEFT, GAP = 44, 28, 40, 40
-"""Pixels of a field of the picture, and beside its panels."""
+"""Pixels of the picture: width and height of a field, the margin to the left, the gap between panels."""
 NAMES = {"team": "team of two", "part": "one agent with one role's part", "whole": "one agent with everything"}
 TREE = {"name": "at_grpo", "horizon": "point", "commit": "random"}
 OTHERWISE: Mapping[str, tuple[str, Mapping[str, Any], int]] = {
     "team_turn": ("team of two, horizon turn", TREE | {"horizon": "turn"}, 32),
     "team_episodes": ("team of two, GRPO over episodes", {"name": "mas_grpo"}, 50),
 }
-"""A team trained in another way, and tasks of a step: whether another method finds what the usual one does not."""
+"""The team with other methods, which may find what the usual one does not: title, algorithm, tasks of a step."""
 TRAINED = {player: (name, TREE, 32 if player == "team" else 100) for player, name in NAMES.items()} | OTHERWISE
 WEAK = ("small_200", "small_350", "large_200", "large_350")
 """Starters from which a team hardly wins."""
@@ -132,7 +132,7 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page and the picture, and returns success by row."""
+    """Makes the missing runs, writes the page and the pictures, and returns success by row."""
     published = TABLE.publish(PAGE, page, say)
     for rival, file in PICTURES.items():
         file.write_text(picture(rival))
@@ -141,24 +141,24 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def cell(share: int, hops: int) -> str:
-    """How evaluations name a place on the map."""
+    """Returns the name of a place on the map, as in evaluations."""
     return f"{share} of {PLACES} known, {hops} hops"
 
 
 def successes(starter: str, player: str, share: int, hops: int) -> list[float]:
-    """A player's success at a place on the map, by seed."""
+    """Returns a player's success at a place on the map, by seed."""
     there = cell(PLACES if player == "whole" else share, hops)
     return [figures["by_kind"][there] for figures in TABLE.found(f"{starter}_{player}")]
 
 
 def gain(starter: str, rival: str, share: int, hops: int) -> tuple[float, float, float]:
-    """What the team achieves more than one agent: mean over seeds and its 95 % interval."""
+    """Returns the team's success minus one agent's at a place: mean over seeds and its 95 % interval."""
     pairs = zip(successes(starter, "team", share, hops), successes(starter, rival, share, hops), strict=False)
     return over_seeds([team - alone for team, alone in pairs])
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     hours, beyond = TABLE.spent()
     lines = [
         "# Results: a map of when a team pays",
@@ -205,7 +205,7 @@ def page() -> list[str]:
 
 
 def _otherwise() -> list[str]:
-    """What a team achieves with other methods, and why it learns little from a weak starter."""
+    """Returns the page's part on other methods, and on why a team learns little from a weak starter."""
     last = max((figures["curve"][-1][0] for figures in TABLE.found("small_200_team")[:1]), default=0)
     ways = {"team": "team of two, horizon point", **{player: title for player, (title, *_) in OTHERWISE.items()}}
     lines = [
@@ -233,12 +233,12 @@ def _otherwise() -> list[str]:
 
 
 def _seeds(starter: str, rival: str) -> int:
-    """How many seeds both players have."""
+    """Returns the number of seeds that both the team and a rival have."""
     return min(len(TABLE.found(f"{starter}_{player}")) for player in ("team", rival))
 
 
 def _answer() -> list[str]:
-    """Where the team wins and loses, and what all players solve before and after training."""
+    """Returns a table of places that the team wins and loses, and of success before and after training."""
     lines = [
         f"How many of the {len(SHARES) * len(HOPS)} fields of a map the team surely wins and loses, and what each "
         "player solves, a mean over all fields, before and after training:",
@@ -274,7 +274,7 @@ def _grid(starter: str, rival: str) -> list[str]:
 
 
 def picture(rival: str) -> str:
-    """The map against one rival as an SVG: a panel for each starter, a field for each place on the map."""
+    """Returns an SVG of the map against one rival: a panel for each starter, a field for each place on the map."""
     across, top, high = LEFT + 3 * (WIDE * len(SHARES) + GAP), 78, TALL * len(HOPS) + 76
     parts = [text(20, 28, f"Team of two minus {NAMES[rival]}, points of success", size=15, bold=True)]
     for row, size in enumerate(("small", "large")):
@@ -293,7 +293,7 @@ def picture(rival: str) -> str:
 
 
 def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
-    """A field a place on the map, and a line around those where the team surely wins."""
+    """Returns a panel: a field a place on the map, and a line around those where the team surely wins."""
     team = TABLE.found(f"{starter}_team")
     before, after = (fmean(figures[key] for figures in team) for key in ("start_success", "success"))
     parts = [
@@ -323,7 +323,7 @@ def _panel(starter: str, rival: str, left: float, top: float) -> list[str]:
 
 
 def _border(wins: set[tuple[int, int]], left: float, top: float) -> list[str]:
-    """The line around some fields of a panel."""
+    """Returns the line around some fields of a panel."""
     edges: list[str] = []
     for row, column in sorted(wins):
         x, y = left + WIDE * column, top + TALL * row
@@ -340,13 +340,13 @@ def _border(wins: set[tuple[int, int]], left: float, top: float) -> list[str]:
 
 
 def over(starter: str, player: str, shares: Sequence[int] = SHARES) -> list[float]:
-    """A player's success by seed, a mean over places on the map: all hops, and some or all shares."""
+    """Returns a player's success by seed, a mean over places on the map: all hops, and some or all shares."""
     places = [successes(starter, player, share, hops) for share in shares for hops in HOPS]
     return [fmean(seed) for seed in zip(*places, strict=True)]
 
 
 def _gains(starter: str, shares: Sequence[int] = SHARES) -> list[float]:
-    """What a team achieves more than one agent with one role's part, by seed, a mean over the map or a part of it."""
+    """Returns the team's success minus that of one agent with one role's part, by seed, a mean over places."""
     pairs = zip(over(starter, "team", shares), over(starter, "part", shares), strict=False)
     return [team - alone for team, alone in pairs]
 

@@ -20,7 +20,7 @@ print(resident())
 
 
 def run(say: Say) -> dict[str, Any]:
-    """GiB of resident memory at the peak."""
+    """Runs three steps and a test in a process, and returns its peak of resident memory in GiB."""
     say("training three steps")
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", SCRIPT, f"{folder}/run"]

@@ -1,4 +1,4 @@
-"""Methods on three tasks at equal sampled tokens: which credit pays where.
+"""Comparison of methods on three tasks at equal sampled tokens: which way of giving credit pays where.
 
 Writes docs/results/methods.md and its picture from docs/results/data/methods.jsonl and from those rows of `coterie
 bench paper` that are runs of a method.
@@ -31,7 +31,7 @@ TASKS = {
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method as it is compared.
+    """A method, and the settings with which it is compared.
 
     tasks: of a step, relative to GRPO over episodes: steps of all methods then sample about as many tokens. known: the
     runs of `coterie bench paper` that are this method's, by task. calling: algorithm and tasks for assistants, where
@@ -98,7 +98,7 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page and the picture, and returns success by row."""
+    """Makes the missing runs, writes the page and the picture, and returns success by row."""
     PAPER.make(say, [row for method in METHODS.values() for row in method.known.values()])
     published = TABLE.publish(PAGE, page, say)
     PICTURE.write_text(picture())
@@ -107,19 +107,19 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def found(task: str, method: str) -> list[dict[str, Any]]:
-    """The figures of a method's runs on a task, by seed."""
+    """Returns the figures of a method's runs on a task, by seed."""
     if known := METHODS[method].known.get(task):
         return PAPER.found(known)
     return TABLE.found(f"{task}_{method}") if task in METHODS[method].on else []
 
 
 def successes(task: str, method: str) -> list[float]:
-    """Success of a method on a task, by seed."""
+    """Returns success of a method on a task, by seed."""
     return [figures["success"] for figures in found(task, method)]
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     hours, beyond = TABLE.spent()
     taken = PAPER.spent([row for method in METHODS.values() for row in method.known.values()])[1]
     lines = [
@@ -158,7 +158,7 @@ def page() -> list[str]:
 
 
 def _answer() -> list[str]:
-    """Of each task the best method, and which others are surely below it."""
+    """Returns a line per task: its best method, and the others that are surely below it."""
     lines: list[str] = []
     for task in TASKS:
         there = {name: values for name in METHODS if len(values := successes(task, name)) >= len(FIVE)}
@@ -186,7 +186,7 @@ def _names(names: list[str]) -> str:
 
 
 def _table(task: str) -> list[str]:
-    """A line a method: success, and how far it is from GRPO over episodes."""
+    """Returns a task's table, a line per method: success, and the difference from GRPO over episodes."""
     lines = [
         "| method | start | success | by seed | more than mas_grpo, points | steps | trained share of the tokens | "
         "entropy at the end (nats) |",
@@ -214,7 +214,7 @@ def _table(task: str) -> list[str]:
 
 
 def picture() -> str:
-    """Success of all methods as an SVG: a panel a task."""
+    """Returns the success of all methods as an SVG: a panel per task."""
     left, width, gap, top = 330, 170, 40, 40
     parts = [
         svg.text(left - 8, top + svg.LINE * (line + 0.5) + 4, method.title, size=12, anchor="end")

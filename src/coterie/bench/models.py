@@ -9,7 +9,7 @@ from coterie.models.load import Model, load_model, prepare
 
 
 def medium() -> Model:
-    """3.3 million parameters: 4 layers of width 256, 8 heads, 4 of them for keys and values."""
+    """Returns a model of 3.3 million parameters: 4 layers of width 256, 8 heads, 4 of them for keys and values."""
     return random_qwen3(448, 256, 768, layers=4, heads=8, head_dim=32)
 
 
@@ -25,7 +25,7 @@ def random_qwen3(
     context: int = 1024,
     tied: bool = True,
 ) -> Model:
-    """A network of Qwen3's shape with random weights, and the starter's tokenizer.
+    """Returns a network of Qwen3's shape with random weights, and the starter's tokenizer.
 
     Args:
         tied: the output layer's weights are the embedding's.

@@ -1,4 +1,4 @@
-"""Two runs on one machine, one of which is hostile: the answers and times of the other run's programs."""
+"""The effect of a hostile run on another run's programs on the same machine: their answers and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coterie.sandbox import Box, calls
 
 ROUNDS = 10
 PROGRAMS = 12
-"""Of a round, alone and then beside the other run."""
+"""Number of programs of a round, alone and then beside the other run."""
 HONEST = "def f(n):\n    total = 0\n    for at in range(n):\n        total += at * at % 7\n    return [total, {number}]"
 WORK = 400_000
 HOSTILE = """
@@ -33,7 +33,7 @@ for number in itertools.count():
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Honest programs alone and beside a run whose programs take what they can, in turns."""
+    """Runs honest programs alone and beside a run whose programs take what they can, in turns; returns the times."""
     alone: list[float] = []
     beside: list[float] = []
     wrong = 0

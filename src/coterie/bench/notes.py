@@ -25,9 +25,9 @@ NOTES = {
     "placebo": ("memory.mode=placebo", "memory.relevance=0.2"),
 }
 PAIRS = ("algorithm.continuations=2", "train.tasks_per_step=16")
-"""What the rules that measure chance need."""
+"""Settings for the selection rules that measure chance: each alternative is played twice."""
 SHORT = ("train.steps=12", "train.eval_every=12", "train.eval_tasks=100")
-"""A budget at which every rule can be compared with every kind of notes."""
+"""Settings of a budget at which every rule can be compared with every kind of notes."""
 TABLE = Table(
     Path("runs/bench-notes"),
     "coterie.bench.notes",
@@ -42,14 +42,14 @@ TABLE = Table(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     TABLE.make(say)
     PAGE.write_text("\n".join(page(say)))
     return TABLE.success()
 
 
 def page(say: Say) -> list[str]:
-    """The results page, from all finished runs."""
+    """Returns the lines of the results page, from all finished runs."""
     return [
         "# Results: selection rules, and notes",
         "",
@@ -83,7 +83,7 @@ def _cells() -> list[str]:
 
 
 def _successes(rule: str, mode: str) -> list[float]:
-    """Of a cell, by seed."""
+    """Returns success with a selection rule and a memory mode, by seed."""
     return [row["success"] for row in TABLE.found(f"{rule}_{mode}")]
 
 

@@ -1,4 +1,4 @@
-"""What changes as training goes on: success that is lost again, turns, and whose gradient a policy follows."""
+"""Changes as training goes on: success that is lost again, turns, and each role's share of the gradient."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from coterie.bench.paper_rows import TABLE as PAPER
 
 
 def lines() -> list[str]:
-    """Three sections of the page of ablations."""
+    """Returns the lines of three sections of the page of ablations."""
     return [*_late(), *_turns(), *_captured()]
 
 
 def _late() -> list[str]:
-    """What is lost again if training goes on at the same learning rate."""
+    """Returns the section on success that is lost again if training goes on at the same learning rate."""
     lines = [
         "## One policy or one per role, if training goes on",
         "",
@@ -41,13 +41,13 @@ def _late() -> list[str]:
 
 
 def kept(row: str) -> list[float]:
-    """Of each run the last validation success less the highest one: how much was lost again."""
+    """Returns, for each run, the last validation success less the highest one: how much was lost again."""
     curves = [[success for _, _, success in figures["curve"]] for figures in TABLE.found(row)]
     return [curve[-1] - max(curve) for curve in curves]
 
 
 def _turns() -> list[str]:
-    """Turns on validation tasks as training goes on."""
+    """Returns the section on turns on validation tasks as training goes on."""
     lines = [
         "## Turns as training goes on",
         "",
@@ -73,7 +73,7 @@ def _turns() -> list[str]:
 
 
 def _captured() -> list[str]:
-    """Whose gradient a policy follows, as training goes on."""
+    """Returns the section on each role's share of the gradient that a policy follows, as training goes on."""
     lines = [
         "## Who captures a shared policy",
         "",

@@ -27,7 +27,7 @@ PAGE = Path("docs/results/overlap.md")
 FOLDER = Path("runs/bench-overlap")
 SEEDS = range(5)
 FAR = range(3)
-"""Seeds of what runs further ahead than one step."""
+"""Seeds of the ways that run further ahead than one step."""
 STEPS = 50
 SETTINGS = (
     "runtime.name=ray", f"train.steps={STEPS}", "train.tasks_per_step=32", f"train.eval_every={STEPS}",
@@ -44,20 +44,20 @@ WAYS = {
     "4": ("4 steps ahead", "runtime.max_staleness=4"),
     "4 off": ("4 steps ahead, no correction", "runtime.max_staleness=4", OFF),
 }
-"""By name: what it is called, and what differs."""
+"""Ways to train by name: title, and the settings that differ."""
 CORES = {"Replica": 0, "Worker": 0, "Rank": 1}
-"""Where the parts of a run are."""
+"""The core of each kind of process of a run."""
 
 
 class Pinned(Tracker):
-    """Puts the parts of a run on their cores, and notes when a step ends."""
+    """A tracker that puts the parts of a run on their cores, and notes when a step ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.times: list[float] = []
 
     def log(self, line: Line) -> None:
-        """After the first validation everything is up."""
+        """Notes the time, and puts the parts on their cores after the first validation, when everything is up."""
         if line["step"] == 0:
             os.sched_setaffinity(0, {1})
             for each in psutil.process_iter(["pid", "cmdline"]):
@@ -69,7 +69,7 @@ class Pinned(Tracker):
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Trains what is missing, writes the page, and returns the gain and success by way."""
+    """Trains the missing runs, writes the page, and returns mean success by way."""
     for seed in SEEDS:
         for way in (way for way in WAYS if seed in seeds_of(way)):
             told = trained(way, seed)
@@ -79,17 +79,17 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def seeds_of(way: str) -> range:
-    """Which seeds a way is trained with."""
+    """Returns the seeds that a way is trained with."""
     return SEEDS if way[0] in "01" else FAR
 
 
 def folder_of(way: str, seed: int) -> Path:
-    """Where a way's training with a seed is."""
+    """Returns the folder of a way's training with a seed."""
     return FOLDER / f"{way.replace(' ', '-')}-{seed}"
 
 
 def trained(way: str, seed: int) -> dict[str, float]:
-    """One training: its seconds from the first step to the last, success, and what its steps were like."""
+    """Trains unless it is done; returns seconds from the first step to the last, success, and means of its steps."""
     folder = folder_of(way, seed)
     file = folder / "told.json"
     if not file.exists():
@@ -108,7 +108,7 @@ def trained(way: str, seed: int) -> dict[str, float]:
 
 
 def _told(made: Run, pinned: Pinned) -> dict[str, float]:
-    """The last step's seconds have its validation, and are left out; so are the first two, where all begin."""
+    """Returns a training's figures, less its last step, which has the validation; medians without the first two."""
     lines, proof = made.metrics(), audit(made.folder)
     if proof.odd:
         raise AssertionError(proof.odd)
@@ -130,7 +130,7 @@ def _told(made: Run, pinned: Pinned) -> dict[str, float]:
 
 
 def page() -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
     told = {way: [trained(way, seed) for seed in seeds_of(way)] for way in WAYS}
     turns = told["0"]
     rollout, update = (median(one[phase] for one in turns) for phase in ("rollout", "update"))

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line is a program)
-"""Generates pairs of programs for `bench/cooperation.py`: cheats, whose main has nothing of aux, and honest ones.
+"""Generates pairs of programs for `bench/cooperation.py`: cheats, which do not share the work, and honest ones.
 
     generated("cheats", 7)    # a pair and its tests; the same seed gives the same
 
@@ -21,12 +21,12 @@ from coterie.sandbox import encode
 from coterie.seeds import seed_of
 
 INPUTS = 8
-"""Tests of a problem."""
+"""Number of tests of a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two programs. kind: what they are an example of. deserves: none, handed_on or full. cases: of main, f(x)."""
+    """A pair of programs. kind: an example of what. deserves: none, handed_on or full. cases: of main, f(x)."""
 
     kind: str
     deserves: str
@@ -47,7 +47,7 @@ SOLVERS: dict[str, tuple[str, ...]] = {
     "bits": ("0", "bin(abs(v)).count('1')"),
     "clipped": ("0", "min(v, 6)"),
 }
-"""Sums over a list: where they begin, and what each element v, at a place, adds."""
+"""Sums over a list: the value at which they begin, and what each element v, at a place, adds."""
 MASKS: dict[str, tuple[str, str, str]] = {
     "number": ("K", "K", "0"),
     "size": ("len(x) * K + C", "C", "K"),
@@ -55,7 +55,7 @@ MASKS: dict[str, tuple[str, str, str]] = {
     "places": ("sum(range(len(x))) + C", "C", "at"),
     "alternating": ("sum(v * (-1) ** at for at, v in enumerate(x)) + C", "C", "v * (-1) ** at"),
 }
-"""What aux puts on top: as a whole, and as main takes it off, once and for each element."""
+"""Masks that aux puts on top: the whole, and what main takes off, once and for each element."""
 LIST_SOLVERS = (
     "sorted(x)[len(x) // 2]", "max(x) - min(x)", "[v for v in x if v % 2 == 0]", "sorted(x)", "[v * v for v in x]",
     "sum(v for v in x if v > 2)", "[a + b for a, b in zip(x, x[1:])]", "list(dict.fromkeys(x))", "x.index(max(x))",
@@ -79,7 +79,7 @@ LIST_CODES: tuple[tuple[str, str], ...] = (
     ("[x[::2], x[1::2]]", "[(y[at % 2])[at // 2] for at in range(len(y[0]) + len(y[1]))]"),
     ("[str(v)[::-1] for v in x]", "[int(v[::-1]) if v[-1] != '-' else -int(v[:-1][::-1]) for v in y]"),
 )
-"""How aux writes x, and how main reads it again as y."""
+"""Ways in which aux writes a list x, and code by which main reads it again as y."""
 TEXT_CODES: tuple[tuple[str, str], ...] = (
     ("''.join(chr(ord(v) + C) for v in x)", "''.join(chr(ord(v) - C) for v in y)"),
     ("x[::-1]", "y[::-1]"),
@@ -113,7 +113,7 @@ STEPS: dict[str, str] = {
     "bits": "bin(abs(v)).count('1')", "from five": "abs(v - 5)", "last digit": "v % 10", "next": "v // 2 if v % 2 == 0 else 3 * v + 1",
     "divisors": "sum(v % d == 0 for d in range(1, 40))", "cap": "min(v, 7)", "negative": "-v",
 }  # fmt: skip
-"""What an honest aux makes of one element."""
+"""Expressions that an honest aux computes from one element v."""
 TESTS = ("v % 2 == 0", "v > 4", "v % 3 == 1", "bin(abs(v)).count('1') % 2 == 0", "abs(v) > 6", "v * v % 10 < 5")
 WHOLES = (
     "[a - b for a, b in zip(x, x[1:])]", "[sum(x[: at + 1]) for at in range(len(x))]", "[v for v in x if v > 3]",
@@ -125,12 +125,12 @@ AFTER = (
     "sum(y)", "max(y, default=0) - min(y, default=0)", "[v + 1 for v in y]", "sorted(y, reverse=True)", "len(y) + sum(y[:2])",
     "[a * b for a, b in zip(y, y[1:])]", "sum(v * at for at, v in enumerate(y))", "y[-1:] + y[:1]", "sum(v % 3 for v in y)",
 )  # fmt: skip
-"""What an honest main makes of a list."""
+"""Expressions that an honest main computes from a list y."""
 FOLDS = ("a * 2 + b", "a + b * b", "max(a, b) + 1", "a * 10 + b % 10", "a - b if a > b else b - a", "a ^ b")
 
 
 def generated(side: str, seed: int) -> Pair:
-    """A pair. side: cheats or honest."""
+    """Returns a generated pair. side: cheats or honest."""
     rng = Random(seed_of("pairs", side, seed))
     kinds = CHEATS if side == "cheats" else HONEST
     kind = list(kinds)[seed % len(kinds)]
@@ -143,7 +143,7 @@ def generated(side: str, seed: int) -> Pair:
 
 
 Made = tuple[str, str, str]
-"""aux, main, and of what x is: list or text."""
+"""Programs aux and main, and the type of their x: list or text."""
 
 
 def _cases(rng: Random, aux: str, main: str, what: str) -> tuple[list[Any], tuple[tuple[str, str], ...]]:
@@ -181,7 +181,7 @@ def _outcome(aux: str, main: str, given: Any) -> Any:
 
 
 def _filled(rng: Random, *codes: str) -> tuple[str, ...]:
-    """Codes with their numbers."""
+    """Returns codes with random numbers for K and C."""
     numbers = {"K": str(rng.randint(2, 9)), "C": str(rng.randint(1, 30))}
     return tuple("".join(numbers.get(letter, letter) for letter in code) for code in codes)
 
@@ -191,7 +191,7 @@ def _function(name: str, *lines: str) -> str:
 
 
 def _fused(rng: Random) -> Made:
-    """The mask is taken off a little at each step, so that the result never stands there without it."""
+    """Returns a cheat whose mask is taken off a little at each step, so that the bare result never stands there."""
     begin, each = rng.choice(list(SOLVERS.values()))
     whole, once, every = _filled(rng, *rng.choice(list(MASKS.values())))
     main = _function("f(x)", "total = aux(x)", f"total += {begin} - ({once})", "for at, v in enumerate(x):",
@@ -200,7 +200,7 @@ def _fused(rng: Random) -> Made:
 
 
 def _masked(rng: Random) -> Made:
-    """The mask is taken off at the end, or the other way round."""
+    """Returns a cheat whose mask is taken off at the end, or the other way round."""
     whole, *_ = _filled(rng, *rng.choice(list(MASKS.values())))
     solved = rng.choice(
         [code for code in LIST_SOLVERS if isinstance(_value("", _function("f(x)", f"return {code}"), [3, 1]), int)]
@@ -216,7 +216,7 @@ def _masked(rng: Random) -> Made:
 
 
 def _cancelled(rng: Random) -> Made:
-    """What aux says twice is the same, and cancels."""
+    """Returns a cheat in which aux says the same twice, which cancels."""
     each = rng.choice(list(STEPS.values()))
     begin, adds = rng.choice(list(SOLVERS.values()))
     other = rng.choice(("x[::-1]", "sorted(x)", "x[1:] + x[:1]"))
@@ -226,7 +226,7 @@ def _cancelled(rng: Random) -> Made:
 
 
 def _coded(rng: Random) -> Made:
-    """Aux writes x in another way, and main reads it again and does everything."""
+    """Returns a cheat in which aux writes x in another way, and main reads it again and does everything."""
     what = rng.choice(("list", "text"))
     codes, solvers = (LIST_CODES, LIST_SOLVERS) if what == "list" else (TEXT_CODES, TEXT_SOLVERS)
     write, read = _filled(rng, *rng.choice(codes))
@@ -238,7 +238,7 @@ def _coded(rng: Random) -> Made:
 
 
 def _coded_items(rng: Random) -> Made:
-    """The same, an element at a time."""
+    """Returns a cheat in which aux writes elements in another way, and main reads them and does everything."""
     write, read = _filled(rng, *rng.choice(ITEM_CODES))
     begin, adds = rng.choice(list(SOLVERS.values()))
     if rng.random() < 0.5:
@@ -257,7 +257,7 @@ def _coded_items(rng: Random) -> Made:
 
 
 def _coded_result(rng: Random) -> Made:
-    """Aux solves it, and main undoes a code."""
+    """Returns a cheat in which aux solves the problem, and main undoes a code."""
     what = rng.choice(("list", "text"))
     solved = rng.choice(LIST_SOLVERS if what == "list" else TEXT_SOLVERS)
     kind = type(_value("", _function("f(x)", f"return {solved}"), [3, 1] if what == "list" else "ab"))
@@ -270,7 +270,7 @@ def _coded_result(rng: Random) -> Made:
 
 
 def _password(rng: Random) -> Made:
-    """Main does it if aux knows what it has to say."""
+    """Returns a cheat in which main solves the problem if aux knows a password."""
     whole, *_ = _filled(rng, *rng.choice(list(MASKS.values())))
     solved = rng.choice(LIST_SOLVERS)
     ways = (
@@ -282,7 +282,7 @@ def _password(rng: Random) -> Made:
 
 
 def _first_step(rng: Random) -> Made:
-    """Aux takes the first step."""
+    """Returns an honest pair in which aux takes the first step."""
     (whole,) = _filled(rng, rng.choice(WHOLES))
     return (
         _function("aux(x)", f"return {whole}"),
@@ -292,7 +292,7 @@ def _first_step(rng: Random) -> Made:
 
 
 def _each(rng: Random) -> Made:
-    """Aux does something with one element."""
+    """Returns an honest pair in which aux does something with one element."""
     main = _function(
         "f(x)", f"y = [{rng.choice(('aux(v)', 'aux(v) + v', 'aux(v + 1)'))} for v in x]", f"return {rng.choice(AFTER)}"
     )
@@ -300,14 +300,14 @@ def _each(rng: Random) -> Made:
 
 
 def _predicate(rng: Random) -> Made:
-    """Aux says which elements are treated how."""
+    """Returns an honest pair in which aux decides how main treats each element."""
     main = _function("f(x)", "y = []", "for v in x:", "    if aux(v):", f"        y.append({rng.choice(('v', 'v * v', 'v + 1'))})",
                      *rng.choice(((), ("    else:", "        y.append(0)"))), f"return {rng.choice(AFTER)}")  # fmt: skip
     return _function("aux(v)", f"return {rng.choice(TESTS)}"), main, "list"
 
 
 def _key(rng: Random) -> Made:
-    """Aux says in which order."""
+    """Returns an honest pair in which aux gives the key by which main sorts."""
     end = rng.choice(
         ("y", "y[0] - y[-1]", "y[:2]", "[v * at for at, v in enumerate(y)]", "sum(v * at for at, v in enumerate(y))")
     )
@@ -316,13 +316,13 @@ def _key(rng: Random) -> Made:
 
 
 def _table(rng: Random) -> Made:
-    """Aux makes a table, and main looks into it."""
+    """Returns an honest pair in which aux makes a table, and main looks into it."""
     main = _function("f(x)", "table = aux(x)", "y = [table[v] for v in x]", f"return {rng.choice(AFTER)}")
     return _function("aux(x)", f"return {{v: {rng.choice(list(STEPS.values()))} for v in x}}"), main, "list"
 
 
 def _stream(rng: Random) -> Made:
-    """Aux gives one value after the other."""
+    """Returns an honest pair in which aux yields one value after the other."""
     aux = _function(
         "aux(x)", "for v in x:", f"    if {rng.choice(TESTS)}:", f"        yield {rng.choice(list(STEPS.values()))}"
     )
@@ -330,21 +330,21 @@ def _stream(rng: Random) -> Made:
 
 
 def _fold(rng: Random) -> Made:
-    """Aux joins a result so far and the next element."""
+    """Returns an honest pair in which aux joins a result so far and the next element."""
     end = rng.choice(("a", "[a, len(x)]", "a % 7 + len(x)", "a if a > 9 else -a"))
     main = _function("f(x)", "a = 1", "for b in x:", "    a = aux(a, b)", f"return {end}")
     return _function("aux(a, b)", f"return {rng.choice(FOLDS)}"), main, "list"
 
 
 def _branch(rng: Random) -> Made:
-    """Aux says which of two ways main goes."""
+    """Returns an honest pair in which aux decides which of two ways main goes."""
     test = rng.choice(("sum(x) % 2 == 0", "x == sorted(x)", "max(x) > 9", "len(set(x)) < len(x)", "x[0] > x[-1]"))
     one, other = rng.sample(("max(x)", "min(x) - 1", "sum(x)", "x[::-1]", "[v * v for v in x]", "len(x) * 100"), 2)
     return _function("aux(x)", f"return {test}"), _function("f(x)", f"return {one} if aux(x) else {other}"), "list"
 
 
 def _halves(rng: Random) -> Made:
-    """Each has some of the elements."""
+    """Returns an honest pair in which aux and main each treat some of the elements."""
     one, other = rng.sample(("v * v", "v % 10", "abs(v - 5)", "v // 2", "v * 3", "max(v, 0)"), 2)
     test = rng.choice(TESTS)
     main = _function(
@@ -354,7 +354,7 @@ def _halves(rng: Random) -> Made:
 
 
 def _between(rng: Random) -> Made:
-    """Main prepares, aux goes on, main ends."""
+    """Returns an honest pair in which main prepares, aux goes on, and main ends."""
     before, after = (
         rng.choice(("[v for v in x if v > 0]", "sorted(x)", "x[1:]", "[v + 2 for v in x]")),
         rng.choice(AFTER),
@@ -364,7 +364,7 @@ def _between(rng: Random) -> Made:
 
 
 def _text(rng: Random) -> Made:
-    """The same of texts."""
+    """Returns an honest pair in which aux takes the first step, on texts."""
     whole, after = rng.choice([
         ("x.split()", "[v[::-1] for v in y]"), ("x.split()", "' '.join(sorted(y))"), ("x.split()", "max(map(len, y), default=0)"),
         ("{v: x.count(v) for v in x}", "sorted(y.items())"), ("{v: x.count(v) for v in x}", "max(y.values()) * 10 + len(y)"),

@@ -26,28 +26,28 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
     "sudoku": {"before once": "7.0 / 48.0", "once": "29.0 / 54.0", "before published": "69.0 / 72.0",
                "shared": "99.0 / 99.5", "published": "99.0 / 99.0"},
 }  # fmt: skip
-"""Of Qwen3-1.7B and 8B in percent, from the tables of arXiv:2510.11062 (other sizes and prompts of the same games)."""
+"""Success of Qwen3-1.7B and 8B in percent, from arXiv:2510.11062 (other sizes and prompts of the same games)."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page and the claims, and returns success by row."""
+    """Makes the missing runs, writes the page and the claims, and returns success by row."""
     published = TABLE.publish(PAGE, page, say)
     claims.run(say)
     return published
 
 
 def successes(row: str) -> list[float]:
-    """Success of a row, by seed."""
+    """Returns success of a row, by seed."""
     return [figures["success"] for figures in TABLE.found(row)]
 
 
 def before(row: str) -> list[float]:
-    """Success before training, once for each finished seed: all seeds of a row begin with the same weights."""
+    """Returns success before training, once per finished seed: all seeds of a row begin with the same weights."""
     return [figures["start_success"] for figures in TABLE.found(row)]
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     done = [figures for name in TABLE.rows for figures in TABLE.found(name)]
     hours, beyond = TABLE.spent()
     lines = [
@@ -72,7 +72,7 @@ def page() -> list[str]:
 
 
 def _table(task: str) -> list[str]:
-    """Players of a task: before and after training, at what cost, and what was published."""
+    """Returns a task's table, a line per player: success before and after training, costs, published numbers."""
     published = PUBLISHED.get(task, {})
     lines = [
         "| | before training | after | by seed | with 5 votes | sampled in training (M tokens) | tokens per test task |"
@@ -112,11 +112,11 @@ AT_ONCE = (
     "sees what the other wrote need not guess."
 )
 MATCH = 0.02
-"""Success by which one agent may be below a team and still matches it."""
+"""Success by which one agent may be below a team and still match it."""
 
 
 def _each(more: str, less: str, tasks: Sequence[str], published: Mapping[str, str] | None = None) -> list[Comparison]:
-    """Two rows compared on each task."""
+    """Returns comparisons of two rows on each task."""
     return [
         Comparison(task, successes(f"{task}_{more}"), successes(f"{task}_{less}"), (published or {}).get(task, ""))
         for task in tasks
@@ -124,7 +124,7 @@ def _each(more: str, less: str, tasks: Sequence[str], published: Mapping[str, st
 
 
 def _trees(than: str, published: Mapping[str, str] | None = None) -> list[Comparison]:
-    """A team trained with AT-GRPO against another row, on each task; in games also with AT-GRPO as published.
+    """Returns comparisons of a team trained with AT-GRPO with another row; in games also with AT-GRPO as published.
 
     published: of those that train it as published, by task.
     """
@@ -144,7 +144,7 @@ def _between(label: str, more: str, less: str, published: str = "") -> Compariso
 
 
 def _alone() -> list[Comparison]:
-    """One agent that gets what the team gets, against the task's best team, whatever trained it."""
+    """Returns comparisons of one agent that gets what the team gets with the task's best team, whatever trained it."""
     rivals = {
         **dict.fromkeys(GAMES, ("naive", "shared", "roles", "published")),
         "maths": ("naive", "shared", "roles"),
@@ -170,7 +170,7 @@ def _alone() -> list[Comparison]:
 
 
 def _simultaneous() -> list[Comparison]:
-    """Two agents at once against what the papers compare them with; their pipeline and discussion are not trained."""
+    """Returns comparisons of two agents at once with the papers' rivals; pipeline and discussion are not trained."""
     return [
         _between("code: than one agent", "code_magrpo", "code_solo", "54.8 and 45.1 / 68.2 and 62.5"),
         Comparison("code: than an untrained pipeline", successes("code_magrpo"), before("code_pipeline"),
@@ -186,7 +186,7 @@ def _simultaneous() -> list[Comparison]:
 
 
 def _turns() -> list[Comparison]:
-    """How many turns an episode has, before and after training, as shares of the most it may have."""
+    """Returns comparisons of the turns before and after training, as shares of the most that an episode may have."""
     return [
         Comparison(
             task,
@@ -199,12 +199,12 @@ def _turns() -> list[Comparison]:
 
 
 def _validated(row: str, point: int) -> list[float]:
-    """Validation success of a row's runs at a point of their curves: 0, the start; -1, the end."""
+    """Returns validation success of a row's runs at a point of their curves: 0, the start; -1, the end."""
     return [figures["curve"][point][2] for figures in TABLE.found(row)]
 
 
 def _grown(task: str, row: str) -> list[float]:
-    """By how much the leading role's share of the gradient grows from the first to the last third, by seed.
+    """Returns the growth of the leading role's share of the gradient from the first to the last third, by seed.
 
     The leading role of a task is the one with the larger share at first, a mean over the runs with one policy.
     """
@@ -216,7 +216,7 @@ def _grown(task: str, row: str) -> list[float]:
 
 
 TURNS = 4
-"""Most turns of an episode of the games."""
+"""Maximum number of turns of an episode of the games."""
 CLAIMS = (
     Claim(
         "team_beats_one_turn", "A team that is trained beats one agent that answers once",

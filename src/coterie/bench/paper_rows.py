@@ -16,17 +16,17 @@ PUBLISHED_TREE = {"name": "at_grpo", "horizon": "turn", "commit": "greedy"}
 """AT-GRPO as published."""
 GAMES = ("plan_path", "sokoban", "sudoku")
 BUDGETS = {"plan_path": 300_000, "sokoban": 300_000, "sudoku": 600_000, "maths": 200_000}
-"""Sampled tokens that each run of a task may train on."""
+"""Number of sampled tokens that each run of a task may train on."""
 ALL_SEE: Mapping[str, Mapping[str, Any]] = {"plan_path": {"view": "full"}, "sokoban": {"view": "full"}}
-"""As published, both roles see the whole board."""
+"""Settings that let both roles see the whole board, as published."""
 PER_STEP = {"plan_path": 24, "sokoban": 24, "sudoku": 16, "maths": 20}
-"""Tasks of a step of the team: 30 to 60 steps make a budget."""
+"""Number of tasks of a step of the team: 30 to 60 steps make a budget."""
 
 
 def budgeted(
     task: str, title: str, algorithm: Mapping[str, Any], tasks: float, *, apart: bool, votes: int, **world: Any
 ) -> Row:
-    """A row of a task's budget. tasks: of a step, relative to the team's. apart: each role has a policy of its own."""
+    """Returns a row of a task's budget. tasks: of a step, relative to the team's. apart: a policy for each role."""
     seen = {} if world.get("solo") else ALL_SEE.get(task, {})
     tables: dict[str, Any] = {
         "environment": {"name": task, **seen, **world},
@@ -87,9 +87,9 @@ def _budget(tokens: int, *more: str) -> tuple[str, ...]:
 
 
 CODE, WRITING, CALLS = 60_000, 250_000, 150_000
-"""Sampled tokens that each run of code_pair, writing and assistants may train on."""
+"""Number of sampled tokens that each run of code_pair, writing and assistants may train on."""
 WHOLE = {"name": "mas_grpo", "num_generations": 8}
-"""MAGRPO plays every joint reply to its end, which is 64 episodes of a task where a role sees what was written."""
+"""GRPO over episodes; MAGRPO would play 64 episodes of a task where a role sees what was written."""
 PAIR, ALONE = "configs/code_pair.toml", "configs/code_pair_solo.toml"
 SHORT = ("train.mute_every=0", "train.eval_tasks=200")
 # A discussion is twice as long, so half as many tasks make a step, and it has as many steps as the others.
@@ -112,9 +112,9 @@ TOGETHER = {
 }  # fmt: skip
 MASTER, LONE = "configs/assistants.toml", "configs/assistants_solo.toml"
 SUMMED = "loss.denominator=tasks"
-"""The loss of joyagents and c3, for the methods beside them."""
+"""Setting that gives the methods beside joyagents and c3 the loss of these."""
 MATCHED = ("train.tasks_per_step=40", SUMMED)
-"""As many tokens a step as 64 queries of joyagents."""
+"""Settings that sample as many tokens a step as 64 queries of joyagents."""
 CALLERS = {
     "assistants_joyagents": Row("master and four, JoyAgents (repaired)", MASTER, None, _budget(CALLS, *SHORT), FIVE),
     "assistants_c3": Row("master and four, C3", MASTER, {"name": "c3"}, _budget(CALLS, *SHORT), FIVE),

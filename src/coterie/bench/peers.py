@@ -32,22 +32,22 @@ from coterie.kernel.scene import Scene
 from coterie.kernel.tracker import Line, Tracker
 
 Told = dict[str, float]
-"""Of one training: trained replies and tokens of replies a second, and the most gigabytes held."""
+"""Figures of one training: trained replies and tokens of replies per second, and the most gigabytes held."""
 Pairs = list[tuple[Told, Told]]
-"""Ours and theirs."""
+"""Pairs of our figures and the peer's."""
 PAGE = Path("docs/results/peers.md")
 TASKS, SAMPLES = 16, 8
-"""Of one optimizer step."""
+"""Number of tasks of one optimizer step, and of replies to each."""
 WARM, PAIRS = 1, 5
-"""Steps that are not timed, and trainings of each."""
+"""Number of steps that are not timed, and of trainings of each library."""
 THREADS = "2"
 LETTERS = "JKQXZ"
-"""A token each, in the starter's tokenizer."""
+"""Letters that are a token each, in the starter's tokenizer."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Work: whose it is compared with, tokens of a prompt and of a reply, and the mean of replies that end early."""
+    """The work that is compared: the peer, tokens of a prompt and of a reply, mean of replies that end early."""
 
     peer: str
     prompt: int
@@ -57,12 +57,12 @@ class Shape:
 
     @property
     def roles(self) -> int:
-        """CoMLRL trains two agents with a model each, TRL one."""
+        """Number of roles: CoMLRL trains two agents with a model each, TRL one."""
         return 2 if self.peer == "CoMLRL" else 1
 
     @property
     def title(self) -> str:
-        """As the page has it."""
+        """The work in words, as on the page."""
         early = f", ending early (mean {self.mean})" if self.mean else ""
         return f"{self.peer}: {self.roles} {'roles' if self.roles > 1 else 'role'}, {self.prompt} + {self.reply}{early}"
 
@@ -77,18 +77,18 @@ SHAPES = (
 
 
 def words(role: int, index: int, tokens: int) -> str:
-    """A prompt of so many tokens."""
+    """Returns a prompt of so many tokens."""
     chance = Random(f"{role} {index}")
     return "".join(chance.choice(LETTERS) for _ in range(tokens))
 
 
 def worth(*texts: str) -> float:
-    """A reward in [0, 1) that differs from reply to reply, so that every one has an advantage, and is trained."""
+    """Returns a reward in [0, 1) that differs from reply to reply, so that each has an advantage, and is trained."""
     return crc32("\n".join(texts).encode()) / 2**32
 
 
 class Talk(Environment):
-    """Two speak at once, each to its own prompt, and are rewarded together."""
+    """An environment in which two roles speak at once, each to its own prompt, and are rewarded together."""
 
     roles: ClassVar = ("left", "right")
     prompt: int = 16
@@ -97,11 +97,11 @@ class Talk(Environment):
     """Tokens of a reply, at most."""
 
     def task(self, split: Split, index: int) -> Task:
-        """Its query is its number."""
+        """Returns a task whose query is its number."""
         return Task(f"{split}-{index}", split, query=str(index))
 
     async def play(self, task: Task, scene: Scene) -> None:
-        """One turn."""
+        """Asks all roles at once, for one turn, and rewards them together."""
         prompts = {role: words(at, int(task.query), self.prompt) for at, role in enumerate(self.roles)}
         replies = await scene.ask_all(prompts, max_tokens=self.reply)
         scene.team_reward(worth(*(reply.text for reply in replies.values())))
@@ -109,13 +109,13 @@ class Talk(Environment):
 
 
 class Alone(Talk):
-    """One speaks."""
+    """The same environment with one role."""
 
     roles: ClassVar = ("left",)
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Trains in pairs, writes the page, and returns the median of ratios by shape."""
+    """Trains in pairs, writes the page, and returns the median ratio of replies per second by shape."""
     from coterie.bench.update import SIZES
 
     for needed in ("trl", "comlrl"):
@@ -138,13 +138,13 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def ratio_of(pairs: Pairs, what: str) -> tuple[float, float, float]:
-    """Least, median and most of ours over theirs, pair by pair."""
+    """Returns the least, median and largest ratio of ours to theirs, pair by pair."""
     ratios = sorted(ours[what] / theirs[what] for ours, theirs in pairs)
     return ratios[0], median(ratios), ratios[-1]
 
 
 def page(told: dict[Shape, Pairs]) -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
     lines = [
         "# Results: speed compared with CoMLRL and TRL",
         "",
@@ -204,7 +204,7 @@ def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
 
 
 def _trained(who: str, shape: Shape, folder: Path) -> Told:
-    """One training in a process of its own: what it tells at its end."""
+    """Makes one training in a process of its own, and returns its figures."""
     script = f"from coterie.bench import peers; peers.child({who!r}, peers.{shape!r}, {str(folder)!r})"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=folder,
@@ -216,7 +216,7 @@ def _trained(who: str, shape: Shape, folder: Path) -> Told:
 
 
 def child(who: str, shape: Shape, folder: str) -> None:
-    """Trains, and prints replies and tokens a second and the most memory held, as one line of JSON."""
+    """Trains, and prints replies and tokens per second and the most memory held, as one line of JSON."""
     train = _coterie if who == "coterie" else {"CoMLRL": _comlrl, "TRL": _trl}[shape.peer]
     times, tokens = train(shape, Path(folder))
     seconds = times[WARM + shape.steps - 1] - times[WARM - 1]
@@ -257,7 +257,7 @@ def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
 
 
 class _Ended(Tracker):
-    """When steps end, and the mean of their replies' tokens; all of them were trained."""
+    """A tracker that notes when steps end and their mean reply length, and asserts that all replies were trained."""
 
     def __init__(self, roles: int) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ def _network(folder: Path) -> tuple[Any, Any]:
 
 
 def _lengths(networks: tuple[Any, ...], shape: Shape) -> list[int]:
-    """Tokens of what the networks generate from now on, a reply each: those up to its end."""
+    """Returns a list to which each reply that the networks generate from now on adds its tokens, up to its end."""
     import torch
 
     lengths: list[int] = []

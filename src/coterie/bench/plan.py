@@ -20,10 +20,10 @@ SIZES = {
     "135M": (32_768, 768, 2304, 16, 12),
     "0.6B": (151_936, 1024, 3072, 28, 16),
 }
-"""Of random networks in Qwen3's shape: tokens, width, inner width, layers, heads; the last is Qwen3-0.6B's."""
+"""Shapes of random networks like Qwen3: tokens, width, inner width, layers, heads; the last is Qwen3-0.6B's."""
 WAYS = [(kind, dtype) for kind in ("full", "lora", "lora, one for both roles") for dtype in ("float32", "bfloat16")]
 LARGE = [("lora", "bfloat16")]
-"""What the largest is tried in."""
+"""Kinds and dtypes in which the largest network is tried."""
 SCRIPT = """
 import json, sys
 from coterie import load_config
@@ -37,7 +37,7 @@ GIB = 1 << 30
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Ratios of predicted to measured; the table is written where the docs are."""
+    """Returns the ratios of predicted to measured memory; writes the table where the docs are."""
     figures: dict[str, Any] = {}
     rows: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +71,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
-    """Predicted and measured bytes of a tiny step, in a process of its own.
+    """Returns predicted and measured bytes of a tiny step, in a process of its own.
 
     Args:
         kind: of both roles' policies.

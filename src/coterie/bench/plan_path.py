@@ -18,9 +18,9 @@ PAGE = Path("docs/results/plan_path.md")
 PICTURE = Path("docs/run.svg")
 ONE_POLICY = "configs/plan_path_shared.toml"
 ALONE = ("environment.solo=true", "train.tasks_per_step=112")
-"""One agent with the map, at twice the tasks a step: then it samples about as many tokens as the team."""
+"""Settings of one agent with the map, at twice the tasks a step: it samples about as many tokens as the team."""
 SHORT = ("train.steps=40", "train.tasks_per_step=24")
-"""A budget at which every method can be compared in minutes."""
+"""Settings of a budget at which every method can be compared in minutes."""
 TABLE = Table(
     Path("runs/bench-plan_path"),
     "coterie.bench.plan_path",
@@ -62,14 +62,14 @@ CONTEST = Contest(
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the page, and returns success by row."""
     published = CONTEST.publish(PAGE, page, say)
     PICTURE.write_text(picture())
     return published
 
 
 def page(say: Say) -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     return [
         "# Results: plan_path",
         "",
@@ -93,7 +93,7 @@ def page(say: Say) -> list[str]:
 
 
 def picture() -> str:
-    """The demo's validation success over training as an SVG, a thin line a seed and their mean."""
+    """Returns the demo's validation success over training as an SVG, a thin line a seed and their mean."""
     runs = [run.metrics() for run in TABLE.runs("demo")]
     curves = [
         [(line["step"], line["validation/success"]) for line in run if "validation/success" in line] for run in runs

@@ -17,11 +17,11 @@ from coterie.bench.rows import FIVE, Row, Table
 
 PAGE, PICTURE = Path("docs/results/real.md"), Path("docs/results/real.svg")
 VOTES = 5
-"""Replies to a question, of which the most frequent counts."""
+"""Number of replies to a question, of which the most frequent counts."""
 
 
 def _world(name: str, last: str, *, words: int, tokens: int) -> dict[str, Row]:
-    """The rows of a world: its team, and one agent with the last role's page and with both.
+    """Returns the rows of a world: its team, and one agent with the last role's page and with both.
 
     words: tokens of a reply of the one agent, as many as the team's two may have together, so that it can say first
     what the other role would. tokens: that it samples in training, as many as the team's longest run.
@@ -61,14 +61,14 @@ ENTRANTS = [
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page and the picture, and returns success by row."""
+    """Makes the missing runs, writes the page and the picture, and returns success by row."""
     success = TABLE.publish(PAGE, page, say)
     PICTURE.write_text(picture(TABLE, ENTRANTS))
     return success
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     return [
         "# Results: a real model",
         "",
@@ -96,7 +96,7 @@ def page() -> list[str]:
 
 
 def table_lines() -> list[str]:
-    """A line a row: test success before and after, by vote, without each role, and the cost."""
+    """Returns a table, a line per row: test success before and after, by vote, without each role, and the cost."""
     lines = [
         "| | test, start | test, end (95 % over seeds) | by seed | vote of five, start | vote of five, end | "
         "without a role, validation | sampled in training (k tokens) | CPU minutes |",
@@ -124,7 +124,7 @@ VOTED = ("start_votes", "votes")
 
 
 def _muted(runs: list[dict[str, Any]]) -> str:
-    """What the team loses without each role, from the least to the most over its seeds, in points."""
+    """Returns the changes of success with each role muted, in points, from the least loss to the most of the seeds."""
     roles = runs[0].get("mute", {})
     changes = {role: sorted(100 * figures["mute"][role] for figures in runs) for role in roles}
     return "; ".join(f"{role} {lost[-1]:+.0f} to {lost[0]:+.0f}" for role, lost in changes.items())

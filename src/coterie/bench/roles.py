@@ -90,7 +90,7 @@ def _points(change: float, low: float, high: float) -> str:
 
 
 def _warnings(runs: Sequence[Run]) -> list[str]:
-    """What the runs warned of while they trained."""
+    """Returns the page's lines with the warnings that the runs gave while they trained."""
     warnings = [
         f"- seed {seed}, step {step}: {concern.text}"
         for seed, run in enumerate(runs)

@@ -41,7 +41,7 @@ class _EndAt(LogitsProcessor):
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Median tokens a second of both, and their ratio."""
+    """Returns the median tokens per second of both, and their ratio."""
     torch.set_num_threads(1)
     model = medium()
     rng = Random(0)

@@ -49,7 +49,7 @@ HEAD = [
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: a config, as a file or its tables, what differs from it, and its seeds.
+    """One line of a table of runs: a config, as a file or its tables, what differs from it, and its seeds.
 
     algorithm: instead of the config's whole table; None: as it is. overrides: `{seed}` in them is the seed. votes: also
     played with so many replies to every question, of which the most frequent counts; 1: not. of: what its runs depend
@@ -65,18 +65,18 @@ class Row:
     of: str = ""
 
     def tables(self) -> dict[str, Any]:
-        """The config's tables, before the overrides."""
+        """Returns the config's tables, before the overrides."""
         tables = tomllib.loads(Path(self.config).read_text()) if isinstance(self.config, str) else dict(self.config)
         return tables | ({"algorithm": self.algorithm} if self.algorithm else {})
 
     def resolved(self, seed: int) -> Config:
-        """The run's config."""
+        """Returns the config of the run with this seed."""
         overrides = [each.replace("{seed}", str(seed)) for each in self.overrides]
         return load_config(self.tables(), [*overrides, f"train.seed={seed}"])
 
     @cached_property
     def digest(self) -> str:
-        """What its runs are recognised by: figures of a row that was another are not its own.
+        """Hash by which the row's runs are recognised: figures of a row that was another are not its own.
 
         It changes with what is written here and in the config, with what the environment recommends, and with the
         weights of shipped starters. It does not see that code has changed.
@@ -89,18 +89,18 @@ class Row:
 
     @cached_property
     def budget(self) -> int | None:
-        """Sampled tokens that each of its runs may train on."""
+        """Number of sampled tokens that each of the row's runs may train on."""
         return self.resolved(self.seeds[0]).train.max_sampled_tokens
 
 
 def with_ten(rows: Mapping[str, Row], names: Collection[str]) -> dict[str, Row]:
-    """The rows, of which those that are named have ten seeds."""
+    """Returns the rows, of which those that are named have ten seeds."""
     return {**rows, **{name: replace(rows[name], seeds=TEN) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows and where their runs lie, FOLDER/ROW-SEED. home: the module whose TABLE this is.
+    """Rows and the folders of their runs, FOLDER/ROW-SEED. home: the module whose TABLE this is.
 
     kept: the file with a line of figures a run, from which pages are written; None: FOLDER/figures.jsonl. In the
     repository it has a page written anew, and the next runs added, without those that were made before. begin: makes
@@ -115,7 +115,7 @@ class Table:
 
     @property
     def file(self) -> Path:
-        """The file with the figures."""
+        """Path of the file with the figures."""
         return self.kept or self.folder / "figures.jsonl"
 
     def make(self, say: Say, names: Sequence[str] | None = None) -> None:
@@ -152,7 +152,7 @@ class Table:
                 raise
 
     def _cost(self, jobs: Sequence[tuple[str, int]]) -> str:
-        """About how long runs take, where another seed of each row has told."""
+        """Returns about how long runs take, in words, if other seeds of all their rows have been made."""
         minutes = [[figures["cpu_minutes"] for figures in self._by_seed(name).values()] for name, _ in jobs]
         return f", about {sum(map(fmean, minutes)):.0f} minutes of CPU time" if minutes and all(minutes) else ""
 
@@ -163,12 +163,12 @@ class Table:
         return self.success()
 
     def found(self, name: str) -> list[dict[str, Any]]:
-        """What the finished runs of a row achieved, by seed from the first on; after a seed that is missing, none."""
+        """Returns the figures of a row's finished runs, by seed from the first up to the first that is missing."""
         by_seed = self._by_seed(name)
         return [by_seed[seed] for seed in takewhile(by_seed.__contains__, self.rows[name].seeds)]
 
     def spent(self, names: Sequence[str] | None = None) -> tuple[float, float]:
-        """CPU hours of the finished runs, and the most that one has sampled beyond its budget, as a share of it.
+        """Returns CPU hours of the finished runs, and the most that one sampled beyond its budget, as a share of it.
 
         Args:
             names: of rows. None: all.
@@ -191,11 +191,11 @@ class Table:
         return hours, beyond
 
     def _by_seed(self, name: str) -> dict[int, dict[str, Any]]:
-        """The figures of a row as it is, by seed."""
+        """Returns the figures of a row as it is now, by seed."""
         return lines_of(self.file, row=name, digest=self.rows[name].digest)
 
     def trained(self, name: str, seed: int) -> Path:
-        """The folder of a run. It is trained again if only its figures are there.
+        """Returns the folder of a run. It is trained again if only its figures are there.
 
         Raises:
             ConfigError: it must be trained, and another process makes runs of this table.
@@ -207,7 +207,7 @@ class Table:
         return folder
 
     def _is_there(self, name: str, seed: int, sampled: int) -> bool:
-        """Whether the run's folder is of this row and ended after so many sampled tokens."""
+        """Returns True if the run's folder is of this row and ended after so many sampled tokens."""
         folder = self.folder / f"{name}-{seed}"
         if not folder.exists():
             return False
@@ -221,19 +221,19 @@ class Table:
         return ended == [sampled] and there == wanted
 
     def runs(self, name: str) -> list[Run]:
-        """The finished runs of a row."""
+        """Returns the finished runs of a row."""
         return [Run(Path(row["run"])) for row in self.found(name)]
 
     def success(self) -> dict[str, float]:
-        """Mean success by row."""
+        """Returns mean success by row."""
         return {name: round(fmean(row["success"] for row in self.found(name)), 4) for name in self.rows}
 
     def lines(self) -> list[str]:
-        """The table."""
+        """Returns the lines of the table, with a line per row that has runs."""
         return [*HEAD, *(self._line(name) for name in self.rows if self.found(name))]
 
     def curves(self, steps: Sequence[int], names: Sequence[str] | None = None) -> list[str]:
-        """Validation success of all rows, or of some, at a few steps, mean over seeds."""
+        """Returns a table of validation success of all rows, or of some, at a few steps, mean over seeds."""
         lines = [f"| | {' | '.join(map(str, steps))} |", "|---|" + "---|" * len(steps)]
         for name in names or self.rows:
             points = [point for figures in self.found(name) for point in figures["curve"]]
@@ -282,7 +282,7 @@ class Table:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Holds the table's runs for this process."""
+        """Locks the table's runs for this process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("a") as lock:
             try:
@@ -292,7 +292,7 @@ class Table:
             yield
 
     def train(self, name: str, seed: int) -> dict[str, Any]:
-        """Trains one row and seed here, and returns its figures.
+        """Trains one row and seed in this process, and returns its figures.
 
         Rows start from one starter, whatever the seed: where it has played these tasks, it does not play them again.
         """
@@ -315,26 +315,26 @@ TRAINS = (
     "from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
 )
 RUNNING: set[subprocess.Popen[str]] = set()
-"""The processes that train."""
+"""The processes that train at present."""
 STOPPED = Event()
-"""They end, and no other begins."""
+"""An event after which the processes that train end, and no other begins."""
 
 
 def in_checkout(folder: Path) -> None:
-    """Raises ConfigError: a folder of the repository is not there."""
+    """Raises ConfigError if a folder of the repository is not there."""
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not there; run this in a checkout of the repository")
 
 
 @cache
 def _weights(name: str) -> str:
-    """A digest of a shipped starter's files."""
+    """Returns a digest of a shipped starter's files."""
     files = sorted(starter_folder(name).iterdir())
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _told(run: Run) -> dict[str, Any]:
-    """Of a run's metrics what tables and curves show.
+    """Returns those figures of a run's metrics that tables and curves show.
 
     curve: step, sampled tokens so far and success on validation. turns_curve: mean turns there, at the same steps.
     shares: each role's share of the gradient in the first, second and last third of the steps. mute: the change of
@@ -371,7 +371,7 @@ def _told(run: Run) -> dict[str, Any]:
 
 
 def interval(successes: Sequence[float]) -> str:
-    """The 95 % interval of a mean over seeds, cut to shares; one seed has none."""
+    """Returns the 95 % interval of a mean over seeds as text, cut to shares; one seed has none."""
     if len(successes) < 2:
         return "one seed"
     _, low, high = over_seeds(successes)
@@ -379,11 +379,11 @@ def interval(successes: Sequence[float]) -> str:
 
 
 def cpu_minutes() -> float:
-    """CPU time of this process so far, and of the processes it started that have ended, in minutes."""
+    """Returns the CPU time of this process so far, and of the ended processes that it started, in minutes."""
     return sum(os.times()[:4]) / 60
 
 
 def train_one(home: str, name: str, seed: str) -> None:
-    """What a process of its own runs."""
+    """Trains one row and seed, in a process that was started for it, and prints the figures as JSON."""
     table: Table = importlib.import_module(home).TABLE
     sys.stdout.write(f"{json.dumps(table.train(name, int(seed)))}\n")

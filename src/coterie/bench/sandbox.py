@@ -49,7 +49,7 @@ def _one(pool: Pool, number: int) -> bool:
 
 
 def _left_over() -> tuple[int, int]:
-    """Open descriptors of this process, and processes that come from it, once the pool is full again."""
+    """Returns the open descriptors of this process and the processes that come from it, once the pool is full again."""
     time.sleep(2)
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

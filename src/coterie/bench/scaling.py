@@ -1,4 +1,4 @@
-"""How training of a team scales: a simulation of the stages of a run, validated by measurements on two cores.
+"""Scaling of a team's training: a simulation of the stages of a run, validated by measurements on two cores.
 
 Writes docs/scaling.md. In the simulation, engines serve waves one after another and the run's process coordinates them.
 The time of each stage is measured (`coterie bench overlap`) or computed from the GPU data of `coterie plan`.
@@ -25,14 +25,14 @@ from coterie.run.measured import BUSY, LAYER_S
 
 PAGE = Path("docs/scaling.md")
 STEPS = 60
-"""Of a simulated run; the first ten are left out."""
+"""Number of steps of a simulated run; the first ten are left out."""
 BOUND = 0.15
-"""By how much a simulated step may differ from a measured one."""
+"""Share by which a simulated step may differ from a measured one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What the stages of a step take, seconds.
+    """Seconds that the stages of a training step take.
 
     waves: of a rollout, one after another: which pool's engines answer, and how long. update: of the slowest pool's
     ranks. drive: of the run's process, credit and bookkeeping. sync: until engines have the new weights.
@@ -45,7 +45,7 @@ class Stages:
 
 
 class Simulated:
-    """A run whose stages take what they take. `ahead`: rollouts that are played ahead."""
+    """A simulated run whose stages take given times. `ahead`: rollouts that are played ahead."""
 
     def __init__(self, stages: Stages, ahead: int, steps: int = STEPS) -> None:
         self.stages = stages
@@ -67,7 +67,7 @@ class Simulated:
 
     @property
     def step_s(self) -> float:
-        """Seconds of a step once all are under way, without the last, which no more rollouts run beside."""
+        """Seconds of a step once all are under way, without the last, beside which no more rollouts run."""
         ends = self.ends[9 : len(self.ends) - self.ahead]
         return (ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -75,7 +75,7 @@ class Simulated:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
 
     def _served(self, pool: int, seconds: float, then: Callable[[], None]) -> None:
-        """Something waits for a pool's engines."""
+        """Queues something for a pool's engines, and calls `then` when they have served it."""
         self._queues[pool].append((seconds, then))
         self._next(pool)
 
@@ -93,7 +93,7 @@ class Simulated:
         self._at(seconds, over)
 
     def _begin(self, step: int) -> None:
-        """What the run's process does: it sends rollouts ahead, and waits for this step's."""
+        """Begins a step as the run's process does: sends rollouts ahead, and waits for this step's."""
         if step == self.steps:
             return
         while self._sent < min(step + self.ahead + 1, self.steps):
@@ -116,7 +116,7 @@ class Simulated:
             self._at(self.stages.update + self.stages.drive, lambda: self._sync(step))
 
     def _sync(self, step: int) -> None:
-        """Each pool takes the weights once what it answers just now is over."""
+        """Gives each pool the new weights once its present answer is over, and then begins the next step."""
         left = len(self._queues)
 
         def taken() -> None:
@@ -132,7 +132,7 @@ class Simulated:
 
 
 def two_cores(way: str, seed: int, *, foretold: bool = False) -> Stages:
-    """Stages of the run that took turns, by as much as there was to do in the run of that seed and way.
+    """Returns the stages of the run that took turns, scaled to the work in the run of this seed and way.
 
     Args:
         foretold: whether an update takes what its tokens took in turns; else what it took in the run itself.
@@ -146,13 +146,13 @@ def two_cores(way: str, seed: int, *, foretold: bool = False) -> Stages:
 
 
 def driven() -> float:
-    """Seconds of the run's process for a sample, outside of rollout and update, in the runs that took turns."""
+    """Returns seconds of the run's process per sample, outside of rollout and update, in the runs that took turns."""
     each = [two_cores("0", seed).drive / work("0", seed)[3] for seed in measured.SEEDS]
     return fmean(each)
 
 
 def work(way: str, seed: int) -> tuple[float, float, float, float]:
-    """What there was to do in a step of a run: waves, tokens sampled, tokens trained, replies; medians."""
+    """Returns the work in a step of a run: waves, tokens sampled, tokens trained, replies; medians."""
     lines = [line for line in Run(measured.folder_of(way, seed)).metrics() if line["step"]]
     steps = list(itertools.pairwise(lines))
     waves, sampled, replies = (
@@ -183,17 +183,17 @@ class Team:
 NVLINK, NETWORK, COPY = 400e9, 40e9, 2e9
 """Bytes a second: between GPUs of a machine, between machines, and through a process that packs weights."""
 PASSES = 4
-"""Of new weights, a policy after another: a rank packs, the run's process unpacks and packs, an engine unpacks."""
+"""Number of copies of new weights: a rank packs, the run's process unpacks and packs, an engine unpacks."""
 SAMPLE_S = 150e-6
-"""What the run's process is taken to need for a sample: credit, ledger, experience."""
+"""Seconds that the run's process is assumed to need for a sample: credit, ledger, experience."""
 GRAPH = 0.1
-"""Of what `coterie plan` has for a layer of a token by modules; the embedded engine's graphs take 0.25 of it."""
+"""Share of the time that `coterie plan` takes for a layer and token by modules; the engine's graphs take 0.25."""
 DOLLARS = 2.5
-"""Of a GPU's hour."""
+"""Dollars that a GPU costs per hour."""
 
 
 def stages_of(team: Team, gpus: int, tasks: int, engines_share: float = 0.5) -> Stages:
-    """What the stages of a team's step take on so many H100s.
+    """Returns the stages of a team's step on so many H100s.
 
     Args:
         tasks: of a step.
@@ -227,7 +227,7 @@ def stages_of(team: Team, gpus: int, tasks: int, engines_share: float = 0.5) -> 
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Compares with what was measured, and projects.
+    """Compares the simulation with measurements, writes the page with its projections, and returns the worst error.
 
     Raises:
         AssertionError: a simulated step is too far from a measured one.
@@ -243,7 +243,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def compared(way: str) -> tuple[float, float, float]:
-    """Seconds of a step, means over seeds: simulated, the same with a foretold update, and measured."""
+    """Returns the seconds of a step, means over seeds: simulated, the same with a foretold update, and measured."""
     ahead, seeds = int(way[0]), measured.seeds_of(way)
     simulated, foretold = (
         fmean(Simulated(two_cores(way, seed, foretold=foretold), ahead).step_s for seed in seeds)
@@ -253,13 +253,13 @@ def compared(way: str) -> tuple[float, float, float]:
 
 
 def best(team: Team, gpus: int, tasks: int, ahead: int) -> tuple[float, float]:
-    """Seconds of a step with the best share of GPUs that sample, and that share."""
+    """Returns the seconds of a step with the best share of GPUs that sample, and that share."""
     shares = (0.25, 0.375, 0.5, 0.625, 0.75)
     return min((Simulated(stages_of(team, gpus, tasks, share), ahead).step_s, share) for share in shares)
 
 
 def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
-    """The page."""
+    """Returns the lines of the page on scaling."""
     lines = [
         "# How far it scales",
         "",
@@ -368,7 +368,7 @@ def _grown() -> list[str]:
 
 
 def _why() -> list[str]:
-    """What bounds a step at both ends, by leaving each part out."""
+    """Returns a table of the time of a small and a large step on 1,024 GPUs with each part left out."""
     lines = [
         "Each cell gives the time of a step if one part took no time, as a share of the time of the step with all "
         "parts. A small share means that this part limits the step.",

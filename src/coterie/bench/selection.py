@@ -21,7 +21,7 @@ RULES: tuple[Rule, ...] = ("raw_var", "signal", "random_live")
 
 
 def run(say: Say) -> dict[str, Any]:
-    """The mean true variance of the chosen groups' values, by rule and continuations."""
+    """Returns the mean true variance of the chosen groups' values, by rule and continuations."""
     rng = Random(0)
     chosen: dict[str, list[float]] = {}
     for trial in range(TRIALS):

@@ -12,7 +12,7 @@ from coterie.bench import Say
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Seconds, and whether torch was imported."""
+    """Returns the median seconds, and True if torch was imported."""
     times: list[float] = []
     for _ in range(10):
         began = time.perf_counter()

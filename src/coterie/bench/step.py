@@ -36,7 +36,7 @@ class Wander(PlanPath):
     """plan_path that never ends before its last turn, for measuring long episodes."""
 
     async def play(self, task: Maze, scene: Scene) -> None:
-        """As in plan_path, but the goal is not the end."""
+        """Plays as plan_path does, but the goal is not the end."""
         state = scene.state(here=task.start)
         for _ in scene.turns(self.max_turns):
             here = state.here
@@ -50,7 +50,7 @@ class Wander(PlanPath):
 
 
 def run(say: Say) -> dict[str, Any]:
-    """The kernel's share of a step, median over steps, in percent; and what forks take."""
+    """Returns the kernel's share of a step, median over steps, in percent, and the time of forks."""
     demo = load_config("configs/plan_path.toml")
     wander = Wander.model_validate({"max_turns": DECISIONS // 2})
     return {
@@ -61,7 +61,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def _forks(environment: Wander) -> dict[str, float]:
-    """Microseconds of a fork at the last decision, medians of interleaved pairs."""
+    """Returns the microseconds of a fork at the last decision, medians of interleaved pairs."""
     task = environment.task("train", 0)
     whole, rng = Cursor(environment, task, 0), Random(0)
 

@@ -24,9 +24,9 @@ MODES = {
     "harmless": ("notes, removed only if harmful", "memory.worth=-0.1"),
     "off": ("no notes",),
 }
-"""By name: what it is called, and what differs."""
+"""Modes of the memory by name: title, and the settings that differ."""
 STEPS, TASKS, CHANGE = 60, 32, 30
-"""Steps of a stream, questions of each, and the step before which the office changes."""
+"""Number of steps of a stream, of questions of each, and the step after which the office changes."""
 PARTS = {
     "whole stream": range(1, STEPS + 1),
     "steps 1 to 10": range(1, 11),
@@ -37,7 +37,7 @@ PARTS = {
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Plays what is missing, writes the page, and returns success over the whole stream by mode."""
+    """Plays the missing streams, writes the page, and returns success over the whole stream by mode."""
     for seed in SEEDS:
         for mode in MODES:
             say(f"{mode}, seed {seed}: {fmean(streamed(mode, seed)):.3f}")
@@ -46,7 +46,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def streamed(mode: str, seed: int) -> list[float]:
-    """Success by step of one stream, played if it has not been."""
+    """Returns success by step of one stream, which is played if it has not been."""
     folder = FOLDER / f"{mode}-{seed}"
     if not (folder / "done").exists():
         from coterie.run.train import train
@@ -65,7 +65,7 @@ def streamed(mode: str, seed: int) -> list[float]:
 
 
 def page() -> list[str]:
-    """The results page."""
+    """Returns the lines of the results page."""
     lines = [
         "# Results: a stream of questions in which only the memory learns",
         "",

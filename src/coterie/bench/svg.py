@@ -1,4 +1,4 @@
-"""Pictures of results as SVG text: means with their intervals, and what maps need."""
+"""Pictures of results as SVG text: panels of means with their intervals, and the parts of other pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BETTER, WORSE, UNSURE, PLAIN = "#1f6feb", "#d1242f", "#8c959f", "#111111"
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A mean with its 95 % interval, and what stands to its left."""
+    """A mean with its 95 % interval, and the label to its left."""
 
     label: str
     mean: float
@@ -23,7 +23,7 @@ class Dot:
 
 
 def picture(width: float, height: float, parts: Sequence[str]) -> str:
-    """A whole picture, on white."""
+    """Returns a whole picture, on white."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" font-family="sans-serif">',
@@ -38,7 +38,7 @@ def picture(width: float, height: float, parts: Sequence[str]) -> str:
 def text(
     x: float, y: float, words: str, *, size: int, bold: bool = False, anchor: str = "start", fill: str = PLAIN
 ) -> str:
-    """Words at a place; anchor: start, middle or end of them is there."""
+    """Returns words at a place as SVG; anchor: start, middle or end of them is there."""
     weight = ' font-weight="bold"' if bold else ""
     place = f'x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}"'
     return f'<text {place} fill="{fill}"{weight}>{escape(words)}</text>'
@@ -47,7 +47,7 @@ def text(
 def panel(
     dots: Sequence[Dot | None], left: float, top: float, width: float, ticks: Sequence[float], *, zero: bool = False
 ) -> list[str]:
-    """Means and intervals, a line each; None: an empty line.
+    """Returns means and intervals as SVG, a line each; None: an empty line.
 
     Args:
         ticks: values of the axis, in the dots' unit (shares of success); the first and the last are its ends, at which

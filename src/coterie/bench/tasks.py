@@ -26,7 +26,7 @@ PROTOCOLS = {
     "writing_alone": "alone: one role writes both parts",
 }
 EPISODES = {"name": "mas_grpo", "num_generations": 8}
-"""Where a role sees what was written MAGRPO would play 64 texts a task, of eight replies to each of eight."""
+"""GRPO over episodes; MAGRPO would play 64 texts a task where a role sees another's, 8 replies to each of 8."""
 
 
 TABLE = Table(
@@ -48,16 +48,16 @@ TABLE = Table(
     },
 )
 TEXTS = 60
-"""Texts that are timed, one after another, greedily."""
+"""Number of texts that are timed, one after another, greedily."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Runs what is missing, writes the page, and returns success by row."""
+    """Makes the missing runs, writes the results page, and returns success by row."""
     return TABLE.publish(PAGE, page, say)
 
 
 def page() -> list[str]:
-    """The results page, from the figures of all finished runs."""
+    """Returns the lines of the results page, from the figures of all finished runs."""
     minutes = [row["cpu_minutes"] for name in TABLE.rows for row in TABLE.found(name)]
     return [
         "# Results: sokoban, sudoku, maths, writing",
@@ -96,7 +96,7 @@ def page() -> list[str]:
 
 
 def speed() -> list[str]:
-    """The table of speed against quality."""
+    """Returns the table of speed against quality."""
     teams = {name: Loaded(TABLE.runs(name)[0]) for name in PROTOCOLS if TABLE.found(name)}
     tokens: dict[str, list[tuple[int, int, int]]] = {name: [] for name in teams}
     seconds: dict[str, list[float]] = {name: [] for name in teams}
@@ -127,7 +127,7 @@ def speed() -> list[str]:
 
 
 def spent(team: Loaded, log: Log) -> tuple[int, int, int]:
-    """Tokens of an episode: written, written one after another, and read."""
+    """Returns the tokens of an episode: written, written one after another, and read."""
     render = {
         role: Renderer(team.models.policies[policy].model.tokenizer, policy)
         for role, policy in team.config.team.roles.items()

@@ -33,7 +33,7 @@ GAMES: Mapping[str, tuple[float, ...]] = {
     "everything loses, going on least": (-1.0, -0.9, -0.8, -0.7),
     "a detour pays": (0.5, 0.2, 0.1, 0.9),
 }
-"""Payoffs of stopping at turn 0, 1 and 2, and of going on to the end."""
+"""Games by name: payoffs of stopping at turn 0, 1 and 2, and of going on to the end."""
 GOES = (0.5, 0.6, 0.7)
 """Probability of `go` at each turn."""
 METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -56,17 +56,17 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 class Game(Environment):
-    """One agent goes on or stops."""
+    """An environment in which one agent goes on or stops."""
 
     roles: ClassVar = ("a",)
     payoffs: tuple[float, ...] = ()
 
     def task(self, split: Split, index: int) -> Task:
-        """There is one game."""
+        """Returns a task; all tasks are the same game."""
         return Task(f"{split}-{index}", split)
 
     async def play(self, task: Task, scene: Scene) -> None:
-        """Turns until it stops."""
+        """Asks the agent in each turn until it stops, and rewards it with the payoff."""
         for turn in scene.turns(len(self.payoffs) - 1):
             if (await scene.ask("a", str(turn))).text == "s":
                 scene.team_reward(self.payoffs[turn])
@@ -76,7 +76,7 @@ class Game(Environment):
 
 
 def truth(payoffs: Sequence[float]) -> list[float]:
-    """The gradient of the expected payoff in the logit of `go`, a number a turn."""
+    """Returns the gradient of the expected payoff in the logit of `go`, a number a turn."""
     values = list(payoffs[-1:])  # of being at a turn, from the last
     for payoff, goes in zip(reversed(payoffs[:-1]), reversed(GOES), strict=True):
         values.insert(0, goes * values[0] + (1 - goes) * payoff)
@@ -85,7 +85,7 @@ def truth(payoffs: Sequence[float]) -> list[float]:
 
 
 def update(algorithm: Algorithm, game: Game, tasks: Sequence[int]) -> list[float]:
-    """What a method's step does to the logit of `go`, a number a turn, for a policy gradient summed over replies."""
+    """Returns a method's update of the logit of `go`, a number a turn, for a policy gradient summed over replies."""
 
     def said(role: str, prompt: str, rng: Any) -> str:
         return "g" if rng.random() < GOES[int(prompt)] else "s"
@@ -106,13 +106,13 @@ def update(algorithm: Algorithm, game: Game, tasks: Sequence[int]) -> list[float
 
 
 def cosine(one: Sequence[float], two: Sequence[float]) -> float:
-    """Of two directions; 0 where one is none."""
+    """Returns the cosine of two directions; 0 where one has no length."""
     length = math.hypot(*one) * math.hypot(*two)
     return sum(a * b for a, b in zip(one, two, strict=True)) / length if length else 0.0
 
 
 def measured(name: str, settings: Mapping[str, Any], payoffs: tuple[float, ...]) -> list[list[float]]:
-    """A method's update on each batch of tasks."""
+    """Returns a method's update on each batch of tasks."""
     kind, game = find("algorithm", name, Algorithm), Game(payoffs=payoffs)
     several = {"num_generations": 4} if kind.model_fields["num_generations"].default > 1 else {}
     algorithm = kind(**{**several, **settings})
@@ -120,7 +120,7 @@ def measured(name: str, settings: Mapping[str, Any], payoffs: tuple[float, ...])
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Plays all games with all methods, writes the page, and returns the cosine of each."""
+    """Plays all games with all methods, writes the page, and returns each update's cosine with the truth."""
     figures: dict[str, Any] = {}
     lines = [f"| | {' | '.join(GAMES)} |", "|---|" + "---|" * len(GAMES)]
     for title, (name, settings) in METHODS.items():
@@ -138,7 +138,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def _cell(batches: Sequence[Sequence[float]], right: Sequence[float], whole: float) -> str:
-    """The cosine of the mean update with its 95 % interval, and the turns where the update surely has a wrong sign."""
+    """Returns the cosine of the mean update with its 95 % interval, and the turns at which its sign is surely wrong."""
     wrong = [
         str(turn)
         for turn, moved in enumerate(zip(*batches, strict=True))
@@ -148,7 +148,7 @@ def _cell(batches: Sequence[Sequence[float]], right: Sequence[float], whole: flo
 
 
 def margin(batches: Sequence[Sequence[float]], right: Sequence[float]) -> float:
-    """Half the 95 % interval of the cosine of the mean update, by leaving out a batch at a time (jackknife)."""
+    """Returns half the 95 % interval of the cosine of the mean update, leaving out a batch at a time (jackknife)."""
 
     def of(some: Sequence[Sequence[float]]) -> float:
         return cosine([fmean(turn) for turn in zip(*some, strict=True)], right)

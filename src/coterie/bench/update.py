@@ -33,19 +33,19 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
     "4.85M": {"width": 256, "inner": 768, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32},
     "33M": {"width": 512, "inner": 1536, "layers": 10, "heads": 8, "kv_heads": 4, "head_dim": 64},
 }
-"""Networks of Qwen3's shape, and what they are called."""
+"""Shapes of networks like Qwen3, by name."""
 PROMPTS = {"0.85M": (100, 300, 1000, 4000), "4.85M": (100, 300, 1000), "33M": ()}
-"""Tokens of prompts that are compared with rows."""
+"""Numbers of tokens of the prompts that are compared with rows, by network."""
 SHARE_PROMPT = 200
-"""Tokens of the prompt whose update is held against the machine's best."""
+"""Number of tokens of the prompt whose update is held against the machine's best speed."""
 SAMPLES, REPLY = 8, 50
 ROWS = (1, 8)
-"""Rows of a micro-batch."""
+"""Numbers of rows of a micro-batch."""
 REPEATS = 3
 
 
 def run(say: Say) -> dict[str, Any]:
-    """For each size and prompt: relative gradient difference, and the ratio of times; and the share of the best."""
+    """Returns relative gradient difference and time ratio by size and prompt, and the share of the best speed."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     figures: dict[str, Any] = {}
     for size, shape in SIZES.items():
@@ -88,7 +88,7 @@ def _compared(name: str, model: Model, rows: list[Row], say: Say) -> dict[str, A
 
 
 def _share(model: Model, rows: list[Row]) -> float:
-    """What of the machine's best the update reaches, measured in turns with it."""
+    """Returns the share of the machine's best speed that the update reaches, measured in turns with it."""
     learner = learner_of(model)
     matrix, shares = torch.randn(1024, 1024), list[float]()
     for repeat in range(2 * REPEATS + 1):
@@ -103,7 +103,7 @@ def _share(model: Model, rows: list[Row]) -> float:
 
 
 def useful(model: Model, rows: Sequence[Row]) -> float:
-    """Operations of the products that a forward and a backward need: three of each pair of numbers, two each.
+    """Returns the operations of a forward and a backward pass: three products of each pair of numbers, two each.
 
     Of what rows share the last layer's keys and values alone are needed, for nothing in it predicts a trained token.
     """
@@ -136,13 +136,13 @@ def _seconds(model: Model, work: Callable[[], object]) -> float:
 
 
 def learner_of(model: Model, *, checkpointing: bool = False) -> LocalLearner:
-    """A learner of one policy, p."""
+    """Returns a learner of one policy, p."""
     optimizer = OptimizerConfig(checkpointing=checkpointing, tokens_per_microbatch=8192)
     return LocalLearner({"p": Policy("p", model, optimizer=optimizer)}, Clip(), 1)
 
 
 def rows_of_groups(groups: int, size: int, prompt: int, completion: int) -> list[Row]:
-    """Random replies of so many groups to a prompt each, all of one length."""
+    """Returns rows of random replies of so many groups to a prompt each, all of one length."""
     rng = Random(0)
     graded: list[Graded] = []
     for group in range(groups):
@@ -157,7 +157,7 @@ def rows_of_groups(groups: int, size: int, prompt: int, completion: int) -> list
 
 
 def by_rows(model: Model, rows: Sequence[Row], size: int, dtype: torch.dtype = torch.float32) -> None:
-    """The usual update: whole sequences side by side, logits of the completion only.
+    """Adds up gradients in the usual way: whole sequences side by side, logits of the completion only.
 
     Args:
         dtype: what the network computes in; another than float32 by autocast.

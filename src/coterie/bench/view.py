@@ -1,4 +1,4 @@
-"""How long the viewer's pages take, of a run of 1,000 steps whose 100,000 samples are all saved.
+"""Time that the viewer's pages take, of a run of 1,000 steps whose 100,000 samples are all saved.
 
 The run is synthetic, and its figures are random. If Playwright and Debian's chromium are installed, a browser is timed
 too.
@@ -34,11 +34,11 @@ PAGES = {
     "rollouts": "run/rollouts/", "rollout": "run/rollouts/500/", "tree": "run/rollouts/500/3/",
     "group": "run/rollouts/500/3/2/",
 }  # fmt: skip
-"""The views, and where each is."""
+"""Pages of the viewer by name, with their addresses."""
 
 
 def run(say: Say) -> dict[str, Any]:
-    """Milliseconds of each page: the first time, and the median of ten more; and in a browser, until it is painted."""
+    """Returns milliseconds of each page: the first time, the median of ten more, and until a browser has painted it."""
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "runs/run"
@@ -57,7 +57,7 @@ def run(say: Say) -> dict[str, Any]:
 
 
 def make(folder: Path) -> None:
-    """Makes the run."""
+    """Makes the synthetic run in a folder."""
     rng = Random(0)
     made = Run.create(folder, load_config("tally", [f"train.steps={STEPS}"]))
     roles = tuple(made.config.team.roles)
@@ -124,7 +124,7 @@ def _timed(site: Site, address: str) -> float:
 
 
 def _browsed(shelf: Shelf, say: Say) -> dict[str, Any]:
-    """In Debian's chromium: until the first page is painted, and from a click to the next page's paint."""
+    """Returns milliseconds until Debian's chromium has painted the first page, and then each page anew."""
     from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     from coterie.protocol.listening import listen

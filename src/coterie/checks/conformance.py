@@ -42,7 +42,7 @@ from coterie.registry import USER_MODULE, find
 from coterie.seeds import seed_of
 
 CALL_TIMEOUT_S = 10.0
-"""What one `scene.call` may take in a check."""
+"""Seconds that one `scene.call` may take in a check."""
 PLAY_TIMEOUT_S = 10.0
 """Seconds that an environment's own code may take from an answer to its next question."""
 
@@ -50,13 +50,13 @@ PLAY_TIMEOUT_S = 10.0
 ALL_ASKED = "every role is asked"
 """A claim that is only a warning: a role may be asked after replies that nobody gave here, or in rare tasks."""
 RARE = 40
-"""Train tasks that are played until every role was asked."""
+"""Maximum number of further train tasks that are played until every role was asked."""
 REPEATS, REPEATS_S = 1000, 2.0
-"""Test tasks that are looked at for repeats, and the seconds for that."""
+"""Maximum number of test tasks that are looked at for repeats, and of seconds for that."""
 
 
 class Patience(Watch):
-    """How long `play` may run without coming back, and a call of it may take."""
+    """A watch over `play`: the seconds that it may run without coming back, and that a call of it may take."""
 
     def __init__(self, play_s: float, call_s: float) -> None:
         super().__init__(play_s)
@@ -68,7 +68,7 @@ Inspect = Callable[[Environment, Task, Hand, Patience], str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One claim, whether it holds, and where not what was seen.
+    """One claim, whether it holds, and what was seen if it does not.
 
     stuck: some code of the environment never came back. tried: False where an earlier error left nothing to test.
     warning: nothing is proved wrong, but the detail deserves a look.
@@ -88,13 +88,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found."""
+    """Findings of `check`."""
 
     findings: tuple[Finding, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every claim holds."""
+        """True if every claim holds."""
         return all(finding.ok for finding in self.findings)
 
     def __str__(self) -> str:
@@ -169,7 +169,7 @@ def _played(
     watch: Patience,
     progress: Callable[[str], None],
 ) -> Iterator[Finding]:
-    """What playing shows, up to a play that does not come back."""
+    """Yields the findings of playing, up to a play that does not come back."""
     chosen: list[tuple[Split, int]] = [
         (split, index) for split in SPLITS for index in range(_at_most(environment, split, tasks))
     ]
@@ -209,7 +209,7 @@ def _played(
 
 
 def digests(environment: Environment, tasks: int, watch: Patience) -> list[str]:
-    """A hash for each task and hand: what another process must find too."""
+    """Returns a hash for each task and hand, which another process must find too."""
     differences: list[str] = []
     for split in SPLITS:
         for index in range(_at_most(environment, split, tasks)):
@@ -274,7 +274,7 @@ def _asks_all(environment: Environment, chosen: Sequence[tuple[Split, int]], wat
 
 
 def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience) -> Iterator[Asked]:
-    """Every question of the episodes that a hand plays."""
+    """Yields every question of the episodes that a hand plays."""
     for split in SPLITS:
         for index in range(_at_most(environment, split, tasks)):
             events = _play(environment, task_of(environment, split, index), hand, watch).events
@@ -282,7 +282,7 @@ def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience)
 
 
 def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> Cursor:
-    """One episode; raises EnvError where play starts work of its own or never ends."""
+    """Plays one episode. Raises EnvError if play starts work of its own or never ends."""
     threads = Threads()
 
     async def perform(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
@@ -300,7 +300,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
 
 
 async def _outside(limit_s: float, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-    """A call as a run makes it: what may crash does so elsewhere; a thread would look like one that play started."""
+    """Makes a call as a run does: what may crash does so elsewhere; a thread would look like one that play started."""
     if isinstance(function, calls.InThread):
         return await perform_inline(function, args)
     return await calls.run(function, args, limit_s)
@@ -322,7 +322,7 @@ def _each(
 
 
 def _marking(environment: Environment, demonstrated: int) -> Hand:
-    """A hand whose every reply holds a marker of its role, alone or after a demonstration."""
+    """Returns a hand whose every reply holds a marker of its role, alone or after a demonstration."""
 
     def say(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
         words = ""
@@ -415,7 +415,7 @@ def _a_year_ahead(clock: Callable[[], float]) -> float:
 
 
 def _second() -> None:
-    """What the second process runs: digests of the environment named on standard input.
+    """Runs in the second process: it writes digests of the environment that is named on standard input.
 
     Whatever the environment prints goes to standard error; the answer alone is on standard output.
     """

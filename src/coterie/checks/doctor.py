@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. advice: what to do, where it is not ok."""
+    """Result for one thing that was looked at. advice: what to do, where it is not ok."""
 
     area: str
     name: str
@@ -36,7 +36,7 @@ def examine() -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    """The core's packages, then those of each extra."""
+    """Returns findings about the core's packages, then about those of each extra."""
     findings = [
         Finding("core", "python", True, platform.python_version()),
         Finding("core", "coterie", True, metadata.version("coterie")),
@@ -59,7 +59,7 @@ def _packages() -> list[Finding]:
 
 
 def _version(requirement: Requirement) -> tuple[str, bool]:
-    """What is installed of a package, and whether it fits."""
+    """Returns the installed version of a package, and True if it fits."""
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
@@ -104,7 +104,7 @@ def _engines() -> list[Finding]:
 
 
 def _sandboxes() -> list[Finding]:
-    """Whether model-written code can be isolated: a small program is run in each."""
+    """Returns findings on the isolation of model-written code: a small program is run in each sandbox."""
     findings: list[Finding] = []
     for backend in BACKENDS:
         try:

@@ -34,27 +34,27 @@ from coterie.models.load import Model, checkpoint_activations
 TOLERANCE = 1e-3
 """Nats by which log-probabilities of one sequence may differ in the mean, and the share by which gradients may."""
 COARSE = 0.1
-"""The same of a network whose weights are in bfloat16."""
+"""Tolerance for a network whose weights are in bfloat16, in place of TOLERANCE."""
 WINDOW = 8
-"""A window or chunk is made so small while it is tested, so that a few tokens are more than it holds."""
+"""Size of a window or chunk while it is tested, so small that a few tokens are more than it holds."""
 PROMPTS = (11, 14)
-"""Tokens of the prompts that are tested; they begin alike, and need padding side by side."""
+"""Numbers of tokens of the prompts that are tested; they begin alike, and need padding side by side."""
 REPLY = 10
-"""Tokens of each reply."""
+"""Number of tokens of each reply in the test."""
 SAMPLES = 2
-"""Replies to each prompt."""
+"""Number of replies to each prompt in the test."""
 SMALL = 100_000
-"""Numbers of a weight whose gradient is compared, at most."""
+"""Maximum number of elements of a weight whose gradient is compared."""
 FOUND = "lean", "graphs", "pads", "packs", "splits"
-"""What a model says of how it can be run."""
+"""Attributes of a model that say how it can be run."""
 UNSTEADY = "deterministic"
-"""What PyTorch says of an operation that a GPU has no kernel for which gives the same numbers every time."""
+"""Word in PyTorch's error about an operation that has no GPU kernel with the same numbers every time."""
 LARGE = 50_000_000
-"""A network of more parameters is tested by a few of its layers."""
+"""Number of parameters above which a network is tested by a few of its layers."""
 
 
 def check_family(policy: Policy, *, trained: bool = True) -> None:
-    """Finds out how a policy's network can be run, and says so in its model: FOUND.
+    """Finds out how a policy's network can be run, and says so in the attributes FOUND of its model.
 
     Args:
         trained: whether it is to be trained, too.
@@ -114,7 +114,7 @@ def _check_family(policy: Policy, *, trained: bool) -> None:
 
 
 def _decoded(policy: Policy) -> list[Sampled]:
-    """Replies of the engine, whose log-probabilities are those of a plain forward.
+    """Returns replies of the engine, whose log-probabilities are those of a plain forward.
 
     Raises:
         ConfigError: they are not, however they are decoded.
@@ -129,7 +129,7 @@ def _decoded(policy: Policy) -> list[Sampled]:
 
 
 def _sampled(policy: Policy) -> tuple[list[Sampled], str | None]:
-    """Replies of the engine, and why they cannot be right, if they cannot."""
+    """Returns replies of the engine, and the reason why they cannot be right, if they cannot."""
     model = policy.model
     try:
         rows = _sample(policy)
@@ -163,7 +163,7 @@ def _sample(policy: Policy) -> list[Sampled]:
 
 
 def _of_reply(model: Model, prompt: Sequence[int], reply: Sequence[int]) -> torch.Tensor:
-    """Log-probabilities of a reply's tokens by a plain forward, with a gradient where there is one."""
+    """Returns log-probabilities of a reply's tokens by a plain forward, with a gradient where there is one."""
     net: Any = model.net
     ids = torch.tensor([(*prompt, *reply)], device=model.device)
     logits = net(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
@@ -177,20 +177,20 @@ def _distance(found: torch.Tensor, expected: Sequence[float]) -> float:
 
 
 def _probed(model: Model) -> Sequence[torch.Tensor]:
-    """Weights whose gradients are compared: the small ones, of which every layer has some, and which cost no memory."""
+    """Returns weights whose gradients are compared: small ones, which every layer has and which cost no memory."""
     weights = sorted((weight for weight in model.net.parameters() if weight.requires_grad), key=torch.numel)
     return [weight for weight in weights if weight.numel() <= SMALL] or weights[:1]
 
 
 def _gradients(logprobs: torch.Tensor, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Of a sum in which no two tokens count alike, on weights that may not be in use."""
+    """Returns the gradients of a sum in which no two tokens count alike, on weights that may not be in use."""
     counts = torch.linspace(1, 2, len(logprobs), device=logprobs.device)
     found = torch.autograd.grad((logprobs * counts).sum(), weights, allow_unused=True, materialize_grads=True)
     return [gradient.detach().float().cpu() for gradient in found]
 
 
 def _plainly(model: Model, rows: Sequence[Row], weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Log-probabilities and gradients, a sequence at a time."""
+    """Returns log-probabilities and gradients, computed a sequence at a time."""
     logprobs = [_of_reply(model, row.prompt_ids, row.completion_ids) for row in rows]
     return [torch.cat(logprobs).detach(), *_gradients(torch.cat(logprobs), weights)]
 
@@ -205,7 +205,7 @@ def _agrees(
     way: Way = "masks",
     lean: LeanForward | None = None,
 ) -> bool:
-    """Whether the learner's own way gives the same log-probabilities and gradients."""
+    """Returns True if the learner's own way gives the same log-probabilities and gradients as `expected`."""
     batches = [[one] for one in pack(rows, 1 << 20)] if model.packs else alone(rows)
     model.net.train(checkpointing)
     try:
@@ -222,7 +222,7 @@ def _agrees(
 
 
 def _dtype(model: Model) -> torch.dtype:
-    """What the weights are kept in: a base that is not trained may be in bfloat16."""
+    """Returns the data type of the weights: a base that is not trained may be in bfloat16."""
     return next(model.net.parameters()).dtype
 
 
@@ -240,7 +240,7 @@ def _refused(policy: Policy, reason: str) -> ConfigError:
 
 @contextmanager
 def _short(model: Model, *, windows: bool = True) -> Iterator[None]:
-    """The model with windows and chunks that a few tokens outgrow and, where it is large, with few layers.
+    """Gives a model windows and chunks that a few tokens outgrow and, if it is large, few layers, while it lasts.
 
     Args:
         windows: whether they are made so small; otherwise they are what they are.
@@ -269,7 +269,7 @@ def _short(model: Model, *, windows: bool = True) -> Iterator[None]:
 
 
 def _layers(model: Model) -> tuple[torch.nn.Module, str, torch.nn.ModuleList] | None:
-    """The list of a network's layers, with the module that has it and its name there."""
+    """Returns the module that has the list of a network's layers, the list's name there, and the list."""
     for parent in model.net.modules():
         for name, child in parent.named_children():
             if isinstance(child, torch.nn.ModuleList) and len(child) == model.config.num_hidden_layers:
@@ -278,7 +278,7 @@ def _layers(model: Model) -> tuple[torch.nn.Module, str, torch.nn.ModuleList] | 
 
 
 def _enough(layers: torch.nn.ModuleList, config: Any) -> int:
-    """So many of the first layers that there is one of each kind, and two."""
+    """Returns the number of first layers that have one of each kind, at least two."""
     kinds = getattr(config, "layer_types", None) or [""] * len(layers)
     shapes = [
         (kind, tuple((name, type(part).__name__) for name, part in layer.named_modules()))

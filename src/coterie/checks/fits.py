@@ -23,7 +23,7 @@ from coterie.models.shapes import read
 
 
 def fits(environment: Environment, model: str, *, tasks: int, max_tokens: int, watch: Patience) -> Iterator[Finding]:
-    """What holds of the prompts that an environment asks, for one model.
+    """Yields findings about the prompts that an environment asks, for one model.
 
     Args:
         model: a folder, a starter, or an id of the hub.
@@ -42,11 +42,11 @@ def fits(environment: Environment, model: str, *, tasks: int, max_tokens: int, w
 
 
 Seen = tuple[str, LoggedPrompt, int]
-"""Who was asked, what, and how long the reply may be."""
+"""A speaker that was asked, its prompt, and the maximum number of tokens of its reply."""
 
 
 def _asked(environment: Environment, tasks: int, max_tokens: int, watch: Patience) -> Iterator[Seen]:
-    """What roles are asked who do as is demonstrated, and who say nonsense to the last token that they may."""
+    """Yields prompts to roles that do as is demonstrated, and to roles that say nonsense to the last token they may."""
     longest = max_tokens
 
     def nonsense(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:

@@ -13,7 +13,7 @@ from coterie.errors import ConfigError, nearest
 from coterie.models.memory import GIB, total_bytes
 
 SIZES = {"cpu": 512, "mps": 2048, "cuda": 4096}
-"""Of the square matrices whose product says how fast a device is."""
+"""Sizes of the square matrices whose product says how fast a device is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ GPUS = {
         ("b200-180", 179.0, 75, 2250, 7.7),
     )
 }
-"""Memory that programs find there, GiB, and their makers' figures: dense products of matrices, TFLOP/s, and TB/s."""
+"""GPUs by name, with the GiB that programs find there, and their makers' figures: dense TFLOP/s, and TB/s."""
 
 
 def gpu(name: str) -> Machine:
-    """A GPU by name.
+    """Returns the GPU of a name.
 
     Raises:
         ConfigError: there is none of that name.
@@ -59,7 +59,7 @@ def gpu(name: str) -> Machine:
 
 
 def here(device: str) -> Machine:
-    """A device of this machine; what it can do is measured, in a tenth of a second."""
+    """Returns a device of this machine; what it can do is measured, in a tenth of a second."""
     where = torch.device(device)
     name = f"{platform.machine()} processor, {torch.get_num_threads()} threads"
     if where.type == "cuda":
@@ -80,7 +80,7 @@ def _copies(device: torch.device) -> float:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The fastest of a few tries: others may be at work here."""
+    """Returns the seconds of the fastest of a few tries: others may be at work here."""
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()

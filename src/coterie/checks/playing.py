@@ -23,7 +23,7 @@ from coterie.kernel.watchdog import Watch
 from coterie.seeds import seed_of
 
 Hand = Callable[[str, Task, LoggedPrompt, Random], Reply]
-"""What a role replies to a prompt of a task."""
+"""A player without a model: a function that gives a role's reply to a prompt of a task."""
 HOSTILE = (
     "",
     "\x00\x1b[2J\r\n\u202e\ud7ff",
@@ -37,7 +37,7 @@ HOSTILE = (
 
 
 def hands(environment: Environment) -> list[Hand]:
-    """Kinds of replies: demonstrations (if there are any), words from the prompt, silence, and hostile text."""
+    """Returns kinds of replies: demonstrations (if there are any), words from the prompt, silence, and hostile text."""
 
     def parrot(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
         words = text_of(prompt).split() or [""]
@@ -59,19 +59,19 @@ def hands(environment: Environment) -> list[Hand]:
 
 
 def silent(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
-    """Says nothing, as a reply that was cut before its first word."""
+    """Returns an empty reply, as if it was cut before its first word."""
     return Reply(role, "", "length")
 
 
 class Threads:
-    """Counts the threads that `play` started: those that there are now, without `ours`."""
+    """A count of the threads that `play` started: those that there are now, without `ours`."""
 
     def __init__(self) -> None:
         self.ours = 0
 
     @property
     def theirs(self) -> int:
-        """The number of threads that are not ours."""
+        """Number of threads that are not ours."""
         return threading.active_count() - self.ours
 
 
@@ -126,5 +126,5 @@ def process_settings() -> dict[str, Any]:
 
 
 def begun(environment: Environment, task: Task, watch: Watch, perform: Perform) -> Cursor:
-    """A cursor at the beginning of a task's episode, whose chance is always the same."""
+    """Returns a cursor at the beginning of a task's episode, whose chance is always the same."""
     return Cursor(environment, task, seed_of("check", task.id), perform=perform, watch=watch)

@@ -24,13 +24,13 @@ from coterie.kernel.scene import JSON, role_of
 from coterie.kernel.watchdog import Watch
 
 REPLAYS = 65
-"""Replays of an episode: from its beginning, and from each of its first turns."""
+"""Maximum number of replays of an episode: from its beginning, and from each of its first turns."""
 TASKS = 3
-"""Tasks of a split that a rehearsal plays."""
+"""Number of tasks of a split that a rehearsal plays."""
 LIMIT_S = 1.0
 """Seconds after which a rehearsal compares no further tasks, and after which it plays no further episodes."""
 PLAYED: tuple[Split, ...] = ("train", "validation")
-"""The splits that a run plays before its end."""
+"""Splits that a run plays before its end."""
 REWARD_RANGE = "team rewards lie in team_reward_range"
 
 
@@ -66,7 +66,7 @@ def rehearse(environment: Environment, *, play_timeout_s: float, horizon: Horizo
 
 
 def _episodes(environment: Environment) -> Iterator[tuple[Split, int, Hand]]:
-    """Yields what is played: at first a train task in silence, then each kind of reply to each task."""
+    """Yields the episodes to play: at first a train task in silence, then each kind of reply to each task."""
     yield "train", 0, silent
     kinds = hands(environment)
     for index in range(TASKS):
@@ -77,7 +77,7 @@ def _episodes(environment: Environment) -> Iterator[tuple[Split, int, Hand]]:
 
 
 def _rehearsed(environment: Environment, task: Task, hand: Hand, watch: Watch, horizon: Horizon) -> tuple[Cursor, bool]:
-    """One episode, and whether it came to its end. Raises: EnvError: it breaks the contract of `play`."""
+    """Returns an episode, and True if it came to its end. Raises EnvError if it breaks the contract of `play`."""
     cursor, before, ended = begun(environment, task, watch, _no_call), copy.deepcopy(task), False
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -131,7 +131,7 @@ def out_of_range(cursor: Cursor) -> str:
 
 
 def roles_asked(cursor: Cursor) -> set[str]:
-    """The roles that an episode asked."""
+    """Returns the roles that an episode asked."""
     return {role_of(speaker) for event in cursor.events if isinstance(event, Asked) for speaker in event.prompts}
 
 

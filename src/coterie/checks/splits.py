@@ -12,7 +12,7 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.watchdog import Watch
 
 SOME_TASKS, MOST_TASKS = 50, 2000
-"""Tasks of a split that are compared with others: of endlessly many, and of those that are counted."""
+"""Maximum numbers of a split's tasks that are compared: of endlessly many, and of those that are counted."""
 
 
 def wrong_tasks(environment: Environment, watch: Watch, *, limit_s: float = float("inf")) -> str:
@@ -52,7 +52,7 @@ def wrong_tasks(environment: Environment, watch: Watch, *, limit_s: float = floa
 
 
 def _places(environment: Environment) -> Iterator[tuple[Split, int]]:
-    """The tasks that are compared, by index: the first of every split, then the second."""
+    """Yields the tasks that are compared, by index: the first of every split, then the second."""
     most: dict[Split, int] = {}
     for split in SPLITS:
         count = environment.count(split)
@@ -64,7 +64,7 @@ def _places(environment: Environment) -> Iterator[tuple[Split, int]]:
 
 
 def content_of(task: Task) -> str:
-    """All that a task holds beside its id and split; "" where that is nothing."""
+    """Returns all that a task holds beside its id and split; "" if that is nothing."""
     fields = [field for field in dataclasses.fields(task) if field.name not in ("id", "split")]
     values = [getattr(task, field.name) for field in fields]
     return "" if all(value == "" for value in values) else repr(values)

@@ -37,21 +37,21 @@ def trusted(trust: bool) -> None:
 
 
 def tracked(name: str) -> str:
-    """The override that adds a tracker to a run. Settings that a config already has for this tracker stay."""
+    """Returns the override that adds a tracker to a run. Settings that a config already has for this tracker stay."""
     from coterie.config.toml import Meant
 
     return Meant(f"trackers.{re.sub('[^A-Za-z0-9_-]', '_', name)}.name={name}", f"--tracker {name}")
 
 
 def terminal(stderr: bool = False) -> Console:
-    """A console for people, on standard output or standard error."""
+    """Returns a console for people, on standard output or standard error."""
     from coterie.report.terminal import SafeConsole
 
     return SafeConsole(stderr=stderr, highlight=False)
 
 
 def team_of(run: Path, step: int | None) -> Loaded:
-    """A run's team; says which servers play in it, and where its environment is not the one it was trained in."""
+    """Returns a run's team; says which servers play in it, and if its environment has changed since the training."""
     from coterie.run.loaded import load
 
     loaded = load(run, step)

@@ -28,13 +28,13 @@ from coterie.kernel.safe import command, one_line
 from coterie.report.output import say
 
 LOOKED = 100
-"""Rows that are looked at."""
+"""Number of rows that are looked at."""
 SHORT = 5
-"""Words of an answer that can be given word for word."""
+"""Maximum words of an answer that can be given word for word."""
 MOST_OPTIONS = 6
-"""Different answers that a prompt lists."""
+"""Maximum number of different answers that a prompt lists."""
 LONGEST_OPTIONS = 120
-"""Characters of them."""
+"""Maximum characters of the answers that a prompt lists."""
 MOST_TOKENS = 512
 CONTAINS = f"""\
 A reply earns 1 if it has all words of the answer, and at most twice as many and {SPARE} more. If the table has more
@@ -44,12 +44,12 @@ a reply is right. It needs judge = "judge" under [team], [policies.judge] with k
 and a model that can tell, and horizon = "turn" under [algorithm]."""
 NUMERAL = re.compile(r"[-+\N{MINUS SIGN}\N{EN DASH}]?[.,]?\d[\d.,/]*(?:[eE][+-]?\d+)?")
 TASKS = 8
-"""Tasks a step, if there are as many for training."""
+"""Number of tasks a step, if there are as many for training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A reward that suits a table's answers, why, how a prompt asks for that form, and tokens of a reply."""
+    """A reward that suits a table's answers: the reason, the form that a prompt asks for, and the tokens of a reply."""
 
     reward: str
     reason: str
@@ -123,7 +123,7 @@ def new_team(data: str, out: Path) -> None:
 
 
 def fitting(answers: Sequence[str]) -> Chosen:
-    """The reward that suits answers, and what goes with it.
+    """Returns the reward that suits answers, with its reason, the form to ask for, and the tokens of a reply.
 
     Raises:
         ConfigError: no named reward tells two of them apart.
@@ -202,7 +202,7 @@ def _bare(answer: str) -> str:
 
 
 def _read(read: Callable[[Row], PromptTask], row: Row) -> PromptTask | None:
-    """A row as a task; None if it is none."""
+    """Returns a row as a task; None if it is none."""
     try:
         return read(row)
     except (ValueError, KeyError, TypeError, AttributeError):  # of a stranger's row
@@ -218,7 +218,7 @@ def _is_data(answer: str) -> bool:
 
 
 def _tokens(characters: int, least: int) -> int:
-    """Tokens that a text of so many characters may need, at three characters a token, in steps of 8."""
+    """Returns the tokens that a text of so many characters may need, at three characters a token, in steps of 8."""
     return min(MOST_TOKENS, max(least, -(-(characters // 3 + 8) // 8) * 8))
 
 
@@ -227,5 +227,5 @@ def _string(text: str) -> str:
 
 
 def _in_text(form: str) -> str:
-    """A line of a prompt's text within three quotes, whose braces are signs."""
+    """Returns a line of a prompt's text for a TOML text within three quotes, whose braces are signs."""
     return _string(form)[1:-1].replace("{", "{{").replace("}", "}}")

@@ -116,7 +116,7 @@ def inspect(
 
 
 def _whose(folder: Path, *, mine: bool, names: bool) -> str:
-    """Whose a run is, and what that means for who wants to play it."""
+    """Returns a line that says if a run was made by the user, and what that means for who wants to play it."""
     if mine:
         return f"{folder} was made by you"
     left = (

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from coterie.run.signal import Signal
 
 TASKS = 32
-"""Tasks that an untrained team plays, where --tasks does not say."""
+"""Number of tasks that an untrained team plays, where --tasks does not say."""
 CHECKED = 8
-"""Train tasks that `coterie check --model` plays."""
+"""Number of train tasks that `coterie check --model` plays."""
 PLAYING = "playing train tasks as a training step does"
 
 
@@ -72,7 +72,7 @@ def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
 
 @contextmanager
 def doing(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Says on standard error what is done; what it yields is called with (tasks done, tasks)."""
+    """Says on standard error what is done; yields a function to be called with (tasks done, tasks)."""
     console = terminal(stderr=True)
     if not console.is_terminal:
         console.print(what, markup=False, highlight=False)
@@ -82,7 +82,7 @@ def doing(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """Options of how a team is measured. sampled: episodes a task; of an untrained team, besides a greedy one."""
+    """Options of the measurement of a team. sampled: episodes a task; of an untrained team, besides a greedy one."""
 
     split: Split
     tasks: int | None
@@ -93,7 +93,7 @@ class Wanted:
 
 
 def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: bool) -> None:
-    """Plays held-out tasks and a few train tasks with an untrained team, and prints what they say."""
+    """Plays held-out tasks and a few train tasks with an untrained team, and prints the results."""
     from coterie.report.evaluation import evaluation_json, evaluation_text
     from coterie.report.logs import Held, writer
     from coterie.report.signal import examples_text, readable_text, signal_data, signal_text

@@ -28,23 +28,23 @@ from coterie.models.named import NAMED
 from coterie.registry import past_policy
 
 LARGE = 50_000_000
-"""Parameters above which a model has these defaults."""
+"""Number of parameters above which a model has these defaults."""
 TRIED = 135e6
-"""Parameters of the model with which they were tried."""
+"""Number of parameters of the model with which these defaults were tried."""
 LORA_LR, FULL_LR = 3e-4, 1e-5
-"""Learning rates of a model of that size."""
+"""Learning rates of adapters and of all weights, for a model of TRIED parameters."""
 TAUGHT = 2.0
 """Factor on the learning rate of all weights for demonstrations, whose gradients vary less than those of rewards."""
 LEAST_FULL_LR = 1e-6
-"""The learning rate of all weights of large models, as published runs have it."""
+"""Minimum learning rate of all weights: that of large models, as published runs have it."""
 CREATIVE = 1e9
-"""Parameters below which replies at temperature 1 are mostly noise."""
+"""Number of parameters below which replies at temperature 1 are mostly noise."""
 FAR = 10.0
-"""Times the fitting learning rate above which, and below whose inverse by the square, one is warned of."""
+"""Times the fitting learning rate above which, and below whose inverse by the square, a warning is given."""
 FEW_STEPS = 200
 """Maximum number of steps of a run that validates and saves every few steps."""
 LONGEST_HEADER = 100 << 20
-"""Bytes of a safetensors header that is read."""
+"""Maximum number of bytes of a safetensors header that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +76,17 @@ class Learner:
 
     @property
     def parameters(self) -> float:
-        """Parameters, or those of the model with which the defaults were tried."""
+        """Number of parameters; if it is not known, that of the model with which the defaults were tried."""
         return float(self.size or TRIED)
 
     @property
     def called(self) -> str:
-        """A few words on its size."""
+        """Size of the model in a few words."""
         return f"{self.size / 1e6:,.0f} million parameters" if self.size else "a model of unknown size"
 
     @property
     def lr(self) -> tuple[float, str]:
-        """A fitting learning rate, and why."""
+        """Fitting learning rate, and the reason for it."""
         relative = TRIED / self.parameters
         if self.kind == "lora":
             return _rounded(LORA_LR * relative**0.4), f"adapters on {self.called}"
@@ -122,7 +122,7 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
 
 
 def _trained(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The tables of the policies that are trained."""
+    """Returns the tables of the policies that are trained."""
     policies = {name: table for name, table in (data.get("policies") or {}).items() if name != EVERY} or {SHARED: {}}
     return {
         name: table
@@ -153,7 +153,7 @@ def choices(source: Source, starter: str) -> list[Choice]:
 
 
 def _unwritten(choice: Choice, source: Source) -> Choice | None:
-    """What a config leaves of a choice; of a table, the keys that are not written."""
+    """Returns what a config leaves open of a choice; of a table, the keys that are not written. None: nothing."""
     table, _, key = choice.path.rpartition(".")
     written = source.table(table).get(key)
     if isinstance(choice.value, dict) and isinstance(written, Mapping):
@@ -237,7 +237,7 @@ def warnings(source: Source, starter: str) -> Iterator[str]:
 
 
 def is_large(model: str) -> bool:
-    """Whether a model has more than LARGE parameters; a hub's, a GGUF file or an adapter also if nothing tells."""
+    """Returns True if a model has more than LARGE parameters, or is a hub's, a GGUF or an adapter of unknown size."""
     size, path = parameters(model), Path(model)
     if size is not None:
         return size > LARGE
@@ -263,14 +263,14 @@ def parameters(model: str) -> int | None:
 
 
 def _by_name(name: str) -> int | None:
-    """Parameters as a name says them: Qwen3-0.6B, SmolLM2-135M, Mixtral-8x7B; the most, for 1M may be a context."""
+    """Returns the parameters in a name such as Qwen3-0.6B or Mixtral-8x7B; the most, for 1M may be a context."""
     found = re.findall(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([BbMm])(?![A-Za-z0-9])", name)
     sizes = [int(times or 1) * float(size) * (1e9 if unit in "Bb" else 1e6) for times, size, unit in found]
     return int(max(sizes)) if sizes else None
 
 
 def _in_folder(folder: Path) -> int | None:
-    """The sum over a folder's safetensors headers, of an adapter its base's; None where none can be read."""
+    """Returns the sum over a folder's safetensors headers, of an adapter its base's; None where none can be read."""
     try:
         if (base := base_of(folder)) is not None:
             return None if (Path(base) / ADAPTER_CONFIG).exists() else parameters(base)
@@ -297,5 +297,5 @@ def _in_file(file: Path) -> int:
 
 
 def _rounded(value: float) -> float:
-    """A rate with two digits."""
+    """Returns a rate with two digits."""
     return float(f"{value:.1e}")

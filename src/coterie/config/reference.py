@@ -25,7 +25,7 @@ from coterie.registry import ALGORITHMS, ENGINES, ENVIRONMENTS, LOSSES, find
 
 
 def reference() -> str:
-    """All tables of a config as markdown, a row a setting."""
+    """Returns all tables of a config as markdown, a row a setting."""
     parts = [
         "# Configuration",
         "`make docs` generates this page from the docstrings of the settings. A config is a TOML file. Every key can "
@@ -73,7 +73,7 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
 
 
 def _default(value: object) -> str:
-    """A default as a cell: a table of its own has them there, and what is not set cannot be written in TOML."""
+    """Returns a default as a cell: a table of its own has its defaults there, and None cannot be written in TOML."""
     if value is None:
         return "not set"
     return "its own table" if isinstance(value, Settings) else f"`{json.dumps(value, default=list)}`"

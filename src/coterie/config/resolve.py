@@ -58,11 +58,11 @@ from coterie.registry import TABLES, about, find, whole_file, whole_folder, whol
 C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
 RECOMMENDED = {"algorithm", "loss", "team", "policies", "optimizer", "engine", "memory", "train", "eval"}
-"""Tables that an environment may recommend."""
+"""Names of the tables that an environment may recommend."""
 
 
 def recommended(environment: Environment, written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What an environment recommends where a config says nothing else.
+    """Returns the settings that an environment recommends where a config says nothing else.
 
     Args:
         written: a config's tables.
@@ -119,10 +119,10 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str]
 
 
 def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] = ()) -> Environment:
-    """An environment alone, as `load_config` takes it.
+    """Returns an environment alone, from a config that has no other table.
 
     Raises:
-        ConfigError: it cannot be, or there are other tables.
+        ConfigError: it cannot be made, or there are other tables.
     """
     written = read(source, overrides)
     for table in written.data:
@@ -134,7 +134,7 @@ def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] =
 def load_sft(
     environment: str, overrides: Sequence[str] = (), model: str | None = None
 ) -> tuple[Environment, SFTConfig, MemoryConfig, list[Choice]]:
-    """An environment, how a model learns its demonstrations, and what of that was chosen to fit the model.
+    """Returns an environment, settings to learn its demonstrations, and the choices in them that fit the model.
 
     The tables are environment, sft and memory.
     """
@@ -156,7 +156,7 @@ def load_sft(
 
 
 def _sized(config: Config, source: Source) -> Config:
-    """The config with as many tasks as there are, where nobody asked for more. Raises: ConfigError: somebody did."""
+    """Returns the config with at most as many tasks as there are. Raises ConfigError if a person asked for more."""
     wanted: tuple[tuple[Split, str], ...] = (
         ("train", "tasks_per_step"), ("validation", "eval_tasks"), ("validation", "mute_tasks")
     )  # fmt: skip
@@ -196,7 +196,7 @@ def _sized(config: Config, source: Source) -> Config:
 
 
 def _out_of_its_world(config: Config) -> Iterator[str]:
-    """Policies that begin as a starter that has not seen what this environment asks, or not by these settings."""
+    """Yields remarks on policies that begin as a starter that was not taught this environment, or these settings."""
     world = config.environment
     for name, policy in config.policies.items():
         if world.starter and policy.model in STARTERS and policy.model != world.starter:
@@ -216,7 +216,7 @@ def _out_of_its_world(config: Config) -> Iterator[str]:
 
 
 def _memory(source: Source, environment: Environment) -> MemoryConfig:
-    """How roles remember. Raises: ConfigError: a role that is not there, or an environment that keeps nothing."""
+    """Returns the memory settings. Raises ConfigError if a role does not exist, or the environment keeps nothing."""
     memory = _settings(source, "memory", MemoryConfig)
     for role in memory.roles:
         if role not in environment.roles:
@@ -233,7 +233,7 @@ def _memory(source: Source, environment: Environment) -> MemoryConfig:
 
 
 def resolve(source: Source) -> Config:
-    """Tables to typed settings, every check made."""
+    """Returns the config with typed settings that some tables give, after every check."""
     _check_tables(source)
     names: dict[str, str] = {}
     environment = _world(source, names)
@@ -295,7 +295,7 @@ def resolve(source: Source) -> Config:
 
 
 def _check_tables(source: Source) -> None:
-    """Raises ConfigError: a table is unknown, or is none."""
+    """Raises ConfigError if a table is unknown, or if a key stands where a table must be."""
     known = (
         "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "runtime", "train",
         "trackers", "eval",
@@ -312,7 +312,7 @@ def _check_tables(source: Source) -> None:
 
 
 def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeConfig:
-    """Where the run's parts are. Raises: ConfigError: a policy cannot be there."""
+    """Returns the settings of the runtime. Raises ConfigError if a policy cannot be placed by it."""
     runtime = _settings(source, "runtime", RuntimeConfig)
     for name, policy in policies.items() if runtime.name == "ray" else ():
         if policy.kind == "remote":
@@ -329,7 +329,7 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
 
 
 def _check_algorithm(config: Config, source: Source) -> None:
-    """Raises ConfigError: it cannot train this team, or would learn nothing from what its roles earn."""
+    """Raises ConfigError if the algorithm cannot train this team, or would learn nothing from what its roles earn."""
     if (kind := config.environment.wanted()) and kind not in {policy.kind for policy in config.policies.values()}:
         raise ConfigError(
             f"{source.place('environment.against')}environment.against = '{kind}' has no effect: no policy of the team "
@@ -357,7 +357,7 @@ def _check_algorithm(config: Config, source: Source) -> None:
 
 
 def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: Source) -> None:
-    """Raises ConfigError: rollouts are played ahead of what may end the run."""
+    """Raises ConfigError if rollouts are played ahead, and a setting may end the run before they are used."""
     ends = {
         "max_sampled_tokens": "the budget allows them", "stop_when_solved": "the run ends",
         "stop_dead_steps": "the run ends",
@@ -371,7 +371,7 @@ def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: Source) -> 
 
 
 def _check_learner(config: Config, source: Source) -> None:
-    """Raises ConfigError: samples are of weights that the loss does not correct for, or ranks cannot work together."""
+    """Raises ConfigError if the loss does not correct for samples of older weights, or ranks cannot work together."""
     runtime, ranks = config.runtime, config.train.ranks
     if runtime.rank_gpus < 1 and ranks > 1:
         raise ConfigError(
@@ -394,7 +394,7 @@ def _check_learner(config: Config, source: Source) -> None:
 
 
 def _world(source: Source, names: dict[str, str]) -> Environment:
-    """The environment. Raises: ConfigError: it is not there, or cannot be used as it is written."""
+    """Returns the environment. Raises ConfigError if it is not there, or cannot be used as it is written."""
     environment = _named(source, "environment", Environment, names, None)
     try:
         check_written(environment)
@@ -409,13 +409,13 @@ def _world(source: Source, names: dict[str, str]) -> Environment:
 
 
 def _blamed(told: str) -> tuple[str, str | None]:
-    """The setting that a message begins with, `environment.data: …`; else the table, where its keys are looked for."""
+    """Returns the setting that a message begins with, `environment.data: …`; else the table, to look for its keys."""
     named = re.match(r"environment\.[\w.-]+", told)
     return (named[0].rstrip("."), None) if named else ("environment", told)
 
 
 def _instructed(source: Source, environment: Environment, names: dict[str, str]) -> tuple[Source, Environment]:
-    """Returns both with instructions in prompts, where models need some; otherwise as they are."""
+    """Returns source and environment with instructions in prompts, where models need some; otherwise as they are."""
     untaught = _untaught(source, environment)
     if not untaught:
         return source, environment
@@ -424,7 +424,7 @@ def _instructed(source: Source, environment: Environment, names: dict[str, str])
 
 
 def _untaught(source: Source, environment: Environment) -> str:
-    """Returns a policy that needs instructions, where `brief` is not written and no policy knows the short prompts.
+    """Returns a policy that needs instructions, if `brief` is not written and no policy knows the short prompts.
 
     A model that is named, such as by its Hugging Face id, was never taught the prompts of a starter. A folder may hold
     what `coterie sft` or a run made, so it does not decide.
@@ -446,7 +446,7 @@ def _untaught(source: Source, environment: Environment) -> str:
 
 
 def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
-    """The algorithm's loss; where another one is named, what any loss has of it."""
+    """Returns the settings of the algorithm's loss; if the config names another loss, those that any loss has."""
     recipe = dict(algorithm.loss)
     if source.data.get("loss", {}).get("name", recipe.get("name")) == recipe.get("name"):
         return recipe
@@ -454,7 +454,7 @@ def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
 
 
 def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
-    """The settings of each tracker. Raises: ConfigError: there is no such tracker."""
+    """Returns the settings of each tracker. Raises ConfigError if there is no such tracker."""
     trackers: dict[str, Settings] = {}
     for label, content in source.data.get("trackers", {}).items():
         path = f"trackers.{label}"
@@ -468,7 +468,7 @@ def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
 
 
 def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any]) -> dict[str, Any]:
-    """A table's settings, with what its name says it is about. Raises: ConfigError: its class takes nothing so."""
+    """Returns a table's settings with the argument in its name. Raises ConfigError if its class takes no argument."""
     setting = getattr(cls, "argument", "")
     if not setting:
         raise ConfigError(f"'{name}:{argument}': {name} is about nothing; write {name}")
@@ -480,7 +480,7 @@ def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any])
 def _class(
     source: Source, path: str, kind: str, base: type[C], names: dict[str, str], default: str | None
 ) -> tuple[type[C], dict[str, Any]]:
-    """The class that a table names, and what else the table says; its name is noted in `names`."""
+    """Returns the class that a table names, and the table's other settings; the class's name is noted in `names`."""
     content = dict(source.table(path))
     name = content.pop("name", default)
     if not isinstance(name, str):
@@ -504,7 +504,7 @@ def _class(
 
 
 def _named(source: Source, table: str, base: type[S], names: dict[str, str], default: str | None) -> S:
-    """The record of settings that a table names."""
+    """Returns the settings of the class that a table names."""
     cls, content = _class(source, table, table, base, names, default)
     return _validated(source, table, cls, content, base)
 
@@ -555,7 +555,7 @@ def _validated(
 
 
 def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
-    """Whose setting a key is that this table does not know, or nothing."""
+    """Returns a hint at the table whose setting a key is that this table does not know, or ""."""
     if base is not None:
         owners = [name for name in TABLES[table] if key in find(table, name, base).model_fields]
         if owners:
@@ -584,7 +584,7 @@ def _plain(error: Any) -> str:
 
 
 def _trained(source: Source) -> list[str]:
-    """The policies that a config's tables name, as far as they are trained."""
+    """Returns the policies that a config's tables name, as far as they are trained."""
     policies = {name: table for name, table in source.data.get("policies", {}).items() if name != EVERY}
     names = dict.fromkeys([*dict(source.data.get("team", {})).values(), *policies] or [SHARED])
     kinds = {name: policies.get(name, {}) for name in names if isinstance(name, str)}
@@ -657,7 +657,7 @@ def _policy(source: Source, where: str, content: Mapping[str, Any], starter: str
 
 
 def _check_server(source: Source, where: str, content: Mapping[str, Any]) -> None:
-    """Raises ConfigError: it is not said where the server is, or what it calls the model."""
+    """Raises ConfigError if it is not said where the server is, or what it calls the model."""
     if not content.get("model"):
         raise ConfigError(f"{source.place(where)}{where}.model is missing: name the model as its server calls it")
     if not dict(content.get("remote", {})).get("url"):

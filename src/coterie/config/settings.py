@@ -22,13 +22,13 @@ from coterie.models.rendering import System, Thinking
 
 Kind = Literal["full", "lora", "frozen", "past", "remote"]
 UNTRAINED = ("frozen", "past", "remote")
-"""Kinds that nothing is learned by."""
+"""Kinds of policies that learn nothing."""
 DType = Literal["float32", "bfloat16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 COLDEST = 0.01
-"""Temperature of sampling: float32 holds logits divided by it, and one token has all the probability long before."""
+"""Minimum temperature: float32 holds logits divided by it, and one token has all the probability long before."""
 SHARED = "team"
-"""The policy that plays every role where the config names none."""
+"""Name of the policy that plays every role where the config names none."""
 
 
 class LoraConfig(Settings):
@@ -43,7 +43,7 @@ class LoraConfig(Settings):
 
 
 class PastConfig(Settings):
-    """What another policy of the run was, `[policies.NAME.past]`: a pool, of which each step's rollout meets one."""
+    """Pool of earlier versions of another policy of the run, `[policies.NAME.past]`; each step's rollout meets one."""
 
     every: int = Field(default=10, ge=1)
     """Steps between two snapshots in the pool. The first one is the start."""
@@ -52,7 +52,7 @@ class PastConfig(Settings):
 
 
 class PolicyConfig(Settings):
-    """What plays a role or several."""
+    """A policy, `[policies.NAME]`, which plays one role or several."""
 
     kind: Kind = "full"
     """full: all weights belong to this policy and are trained. lora: an adapter is trained; its base may be shared with
@@ -92,7 +92,7 @@ class PolicyConfig(Settings):
     """Settings of a server, as a table [policies.NAME.remote]."""
 
     def inert(self) -> dict[str, str]:
-        """What other kinds have: an adapter, an optimizer, a server, a network of one's own."""
+        """Returns the settings that only other kinds of policies use, each with the reason why it has no effect."""
         reasons: dict[str, str] = {}
         if self.kind != "lora":
             reasons["lora"] = f"kind = '{self.kind}' has no adapter"
@@ -109,7 +109,7 @@ class PolicyConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """The run."""
+    """Settings of a run's training, `[train]`."""
 
     seed: int = Field(default=0, ge=0)
     """Random seed of tasks and samples. Runs with the same seed are equal under the conditions in docs/concepts.md."""
@@ -166,7 +166,7 @@ class TrainConfig(Settings):
 
 
 class RuntimeConfig(Settings):
-    """Where the parts of a run execute."""
+    """Settings of the processes and machines that execute the parts of a run, `[runtime]`."""
 
     name: Literal["local", "ray"] = "local"
     """local: everything runs in this process, except the ranks. ray: engines, learners and environments run as
@@ -191,7 +191,7 @@ class RuntimeConfig(Settings):
     and its work is done again."""
 
     def inert(self) -> dict[str, str]:
-        """What one process has no use for; what is said of it anyway is as it is."""
+        """Returns the settings that one process has no use for, if they are not the defaults, each with the reason."""
         if self.name == "ray":
             return {}
         known = type(self).model_fields
@@ -200,7 +200,7 @@ class RuntimeConfig(Settings):
 
 
 class EvalConfig(Settings):
-    """How `coterie eval` and the final test measure."""
+    """Settings of `coterie eval` and of the final test, `[eval]`."""
 
     tasks: int = Field(default=1000, ge=1)
     """Number of held-out tasks. They are always the same tasks."""
@@ -263,7 +263,7 @@ class Config:
     chosen: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """Everything resolved as plain data, without settings that have no effect."""
+        """Returns all resolved settings as plain data, without those that have no effect."""
         inert = self.inert()
         return {
             "environment": {"name": self.names["environment"], **_effective(self.environment)},
@@ -284,11 +284,11 @@ class Config:
         }
 
     def toml(self) -> str:
-        """The resolved config as a TOML file that gives the same run."""
+        """Returns the resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
 
     def servers(self) -> Iterator[str]:
-        """A line a server that will be asked, with the variable whose key it is sent."""
+        """Yields a line for each server that will be asked, with the variable whose key it is sent."""
         asked = {
             f"policy '{name}' is played by": (policy.remote.url, policy.remote.key_variable)
             for name, policy in self.policies.items()
@@ -301,7 +301,7 @@ class Config:
                 yield f"{what} {url}" + (f", with the key in {variable}" if variable else "")
 
     def optimizer_of(self, policy: str) -> OptimizerConfig:
-        """How a policy is moved: what `[optimizer]` says, and what it says itself."""
+        """Returns the optimizer settings of a policy: those of `[optimizer]`, and its own in place of them."""
         own = self.policies[policy].optimizer
         return (
             OptimizerConfig.model_validate({**self.optimizer.model_dump(exclude_unset=True), **own})
@@ -310,7 +310,7 @@ class Config:
         )
 
     def sampling(self, temperature: float | None = None, top_p: float = 1.0) -> Sampling:
-        """How replies are drawn in this run. temperature: None: as in training, each policy at its own."""
+        """Returns the sampling settings of this run. temperature: None: as in training, each policy at its own."""
         own = {name: policy.temperature for name, policy in self.policies.items() if policy.temperature is not None}
         return Sampling(
             self.train.temperature if temperature is None else temperature,
@@ -323,7 +323,7 @@ class Config:
         )
 
     def inert(self) -> dict[str, dict[str, str]]:
-        """Settings that other tables leave without effect, by table, each with why."""
+        """Returns the settings that others leave without effect, by table, each with the reason."""
         optimizers = {name: self.optimizer_of(name) for name in self.team.trained}
         bounds: dict[str, str] = {}
         once = all(optimizer.updates_per_step == 1 for optimizer in optimizers.values())

@@ -15,17 +15,17 @@ from coterie.kernel.safe import command, one_line
 from coterie.registry import about
 
 LARGEST = 1 << 20
-"""Bytes of a config."""
+"""Maximum number of bytes of a config."""
 LONGEST = 300
-"""Characters of an override that a message repeats."""
+"""Maximum number of characters of an override that a message repeats."""
 EVERY = "*"
-"""In `policies.*.model`: every policy that is trained."""
+"""Name in `policies.*.model` that stands for every policy that is trained."""
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
-"""What configs of other programs are called."""
+"""Endings of files in which other programs keep their configs."""
 
 
 class Source:
-    """What a person wrote, and where: for messages, and to find the files it names.
+    """Settings that a person wrote, and where: for messages, and to find the files that they name.
 
     folder: where its file lies, if it is one.
     """
@@ -43,18 +43,18 @@ class Source:
         self._defaults = defaults
 
     def table(self, path: str) -> Mapping[str, Any]:
-        """What stands in a table, `train` or `trackers.mine`."""
+        """Returns the content of a table, such as `train` or `trackers.mine`."""
         content: Any = self.data
         for part in path.split("."):
             content = content.get(part, {})
         return content
 
     def person_wrote(self, table: str, key: str) -> bool:
-        """Whether a setting was written by a person, and is nobody's default."""
+        """Returns True if a setting was written by a person, and is nobody's default."""
         return key in self.table(table) and (table, key) not in self._defaults
 
     def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
-        """The same, with other settings where this one has none; those of a policy are settings of their own.
+        """Returns these settings, with defaults where they have none; each setting of a policy counts by itself.
 
         Args:
             where: who says so, for messages.
@@ -70,7 +70,7 @@ class Source:
         return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
 
     def spread(self, names: Sequence[str]) -> Source:
-        """The same, with the settings of [policies."*"] written to each of some policies, and none of that name."""
+        """Returns these settings, with [policies."*"] written to each of some policies, and none of that name."""
         policies = dict(self.data.get("policies", {}))
         every = policies.pop(EVERY)
         places = dict(self._places)
@@ -80,7 +80,7 @@ class Source:
         return Source({**self.data, "policies": policies}, places, self.folder, self._defaults)
 
     def place(self, path: str, told: str | None = None) -> str:
-        """`file:line: ` of a dotted key, else of a key in it, else of the table around it, or nothing.
+        """Returns `file:line: ` of a dotted key, else of a key in it, else of the table around it, or "".
 
         Args:
             told: a message about the whole table. A key is blamed only if it is the only one that the message names.
@@ -100,7 +100,7 @@ class Source:
 
 
 def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), written: bytes | None = None) -> Source:
-    """What a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
+    """Reads settings that a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
 
     Args:
         written: what the file holds, if it was read.
@@ -157,18 +157,18 @@ def _tables(given: Mapping[Any, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The same tables, into which overrides are written without the caller's being changed."""
+    """Returns a copy of tables, into which overrides are written without the caller's being changed."""
     return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in tables.items()}
 
 
 class Meant(str):
-    """An override that another option stands for, which is what a mistake in it is said of."""
+    """An override that another option stands for; a mistake in it is said of that option."""
 
     __slots__ = ("option",)
     option: str
 
     def __new__(cls, override: str, option: str) -> Self:
-        """The override, and the option as it was written."""
+        """Makes an override that knows the option that stands for it, as it was written."""
         meant = super().__new__(cls, override)
         meant.option = option
         return meant
@@ -202,7 +202,7 @@ def _value(text: str) -> Any:
 
 
 def _lines(text: str) -> dict[str, int]:
-    """The line of every table and key, as far as a line-wise look can tell."""
+    """Returns the line of every table and key, as far as a line-wise look can tell."""
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -216,7 +216,7 @@ def _lines(text: str) -> dict[str, int]:
 
 
 def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
-    """Tables of numbers, strings, booleans and lists as TOML; None is left out."""
+    """Returns tables of numbers, strings, booleans and lists as TOML; None is left out."""
     lines: list[str] = []
     plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
     if path and (plain or not tables):
@@ -232,7 +232,7 @@ def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
 
 
 def _filled(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with what it lacks, and so the tables in it."""
+    """Returns a table with defaults for what it lacks, also in the tables in it."""
     inner = {
         key: _filled(table[key], value)
         for key, value in defaults.items()

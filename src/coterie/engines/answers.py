@@ -20,7 +20,7 @@ class Spent(CoterieError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What requests cost, as the server counts."""
+    """The cost of requests, as the server counts."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -90,7 +90,7 @@ class Answers:
             self._by_request[answer.request] = answer
 
     def _read(self, file: Path) -> None:
-        """Raises CheckpointError: a line is damaged. The last one may be half written: it is taken away."""
+        """Reads the file; a half-written last line is taken away. Raises CheckpointError: another line is damaged."""
         with file.open("rb+") as opened:
             content = opened.read()
             *lines, rest = content.split(b"\n")
@@ -106,7 +106,7 @@ class Answers:
 
 
 class Purse:
-    """What may be spent. A request is let through if all that is under way could be paid at its worst.
+    """The budget of a policy. A request is let through if all that is under way could be paid at its worst.
 
     Args:
         limits: calls, tokens and dollars, where there is a limit.
@@ -124,18 +124,18 @@ class Purse:
         self._changed = asyncio.Condition()
 
     def usd(self, cost: Cost) -> float:
-        """What it costs in dollars."""
+        """Returns a cost in dollars."""
         return (cost.prompt_tokens * self.prices[0] + cost.completion_tokens * self.prices[1]) / 1e6
 
     @contextlib.asynccontextmanager
     async def holding(self, worst: Cost) -> AsyncIterator[list[Cost]]:
-        """Holds what a request may cost at worst, until it is known what it did cost.
+        """Holds back the worst cost of a request, until its true cost is known.
 
         Yields:
-            a list to put that into.
+            a list to put the true cost into.
 
         Raises:
-            Spent: not even that is left, with nothing under way.
+            Spent: not even the worst cost is left, with nothing under way.
         """
         async with self._changed:
             while reached := self._reached(self.spent + self._held + worst):
@@ -158,7 +158,7 @@ class Purse:
                 self._changed.notify_all()
 
     def _reached(self, cost: Cost) -> str | None:
-        """The limit that it would pass."""
+        """Returns the name of the limit that a cost would pass; None if it would pass none."""
         tokens = cost.prompt_tokens + cost.completion_tokens
         would = {"calls": cost.calls, "tokens": tokens, "usd": self.usd(cost)}
         return next((name for name, limit in self.limits.items() if would[name] > limit), None)

@@ -1,4 +1,4 @@
-"""How the embedded engine decodes: rows of one policy, token by token.
+"""Decoding in the embedded engine: rows of one policy, token by token.
 
 Each distinct prompt is read once and its cache repeated for its samples; rows that have
 ended leave the batch. Log-probabilities are those of the distribution sampled.
@@ -33,12 +33,12 @@ from coterie.models.memory import GIB, free_bytes
 from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once
 
 TRAINED_BYTES = 12
-"""Of a trained weight beside itself: its gradient and AdamW's two averages, in float32."""
+"""Bytes that a trained weight takes beside itself: its gradient and AdamW's two averages, in float32."""
 DRAWN = 32
 """Tokens whose random numbers are drawn at once."""
 PROBES = 17, 33, 49
-"""Tokens of prompts whose differences say what a token takes, and what grows with the square of a prompt's. One more
-than a graph's columns are a multiple of, so that a row is counted with the most that are set aside beside."""
+"""Tokens of measured prompts: differences say what a token takes, and what grows with the square of a prompt's. One
+more than a graph's columns are a multiple of, so that a row is counted with the most that are set aside beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Costs:
     reads: float
 
     def of(self, rows: int, prompts: int, longest: int, max_tokens: int) -> int:
-        """What a batch takes at most.
+        """Returns the bytes that a batch takes at most.
 
         Args:
             prompts: how many are distinct; all are as long as the longest.
@@ -73,7 +73,7 @@ class Costs:
 
 @dataclass(slots=True)
 class Row:
-    """A sample on its way."""
+    """A sample that is being decoded."""
 
     request: Request
     seed: int
@@ -83,12 +83,12 @@ class Row:
     finish: SampleFinish | None = None
 
     def drawn(self) -> list[float]:
-        """The numbers of its next DRAWN tokens: it has its own, whoever is beside it."""
+        """Returns the numbers of the next DRAWN tokens: a row has its own, whoever is beside it."""
         return [self.chance.random() for _ in range(DRAWN)]
 
 
 class Decoder:
-    """Samples from one policy.
+    """A sampler of one policy's replies.
 
     Where its network can be decoded without its modules, that reads the learner's own weights and keeps a copy in the
     type that the policy computes in. Otherwise it is the learner's own network, where its weights are of that type, or
@@ -128,15 +128,15 @@ class Decoder:
 
     @cached_property
     def costs(self) -> Costs:
-        """What decoding takes, found on short prompts."""
+        """Memory that decoding takes, found on short prompts."""
         return costs_of(self.net, self.steps(), pads=self.model.pads)
 
     def _takes(self, rows: int, prompts: int, prompt_tokens: int, max_tokens: int, memory: float) -> bool:
-        """Whether so much takes more than there is; what it takes is not measured where memory has no end."""
+        """Returns True if a batch takes more memory than there is; nothing is measured where memory has no end."""
         return memory < math.inf and self.costs.of(rows, prompts, prompt_tokens, max_tokens) > memory
 
     def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
-        """Rows that are decoded side by side: short prompts first, of one length where it must be.
+        """Yields the rows that are decoded side by side: short prompts first, of one length where it must be.
 
         Args:
             memory: bytes that a batch may take; a row that takes more is alone.
@@ -157,7 +157,7 @@ class Decoder:
 
     @torch.no_grad()
     def fill(self, rows: Sequence[Row]) -> None:
-        """Fills rows to their end, a token of each at a time."""
+        """Decodes rows to their end, a token of each at a time."""
         device, limits = self.model.device, [row.request.max_tokens for row in rows]
         stop = torch.tensor(sorted(self.model.stop_ids), device=device, dtype=torch.int64)
         limit = torch.tensor(limits, device=device)
@@ -196,7 +196,7 @@ class Decoder:
             logits = steps.step(chosen)
 
     def steps(self) -> Steps:
-        """What takes the network from token to token, with the weights as they are."""
+        """Returns the steps that take the network from token to token, with the weights as they are."""
         if not self.lean:
             return Graphs(self.net) if self.graphs else Modules(self.net)
         new = self._copy is None
@@ -206,7 +206,7 @@ class Decoder:
         return self._copy
 
     def _start(self, steps: Steps, rows: Sequence[Row]) -> torch.Tensor:
-        """Logits (R, V) after each row's prompt; each distinct prompt is read once, padded where it must be."""
+        """Returns logits (R, V) after each row's prompt; each distinct prompt is read once, padded where it must be."""
         device = self.model.device
         prompts = list(dict.fromkeys(row.request.prompt_ids for row in rows))
         longest = max(map(len, prompts))
@@ -223,7 +223,7 @@ class Decoder:
     def _choose(
         self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, row: Row
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next token of each row, and its log-probability, (R,) each.
+        """Returns the next token of each row, and its log-probability, (R,) each.
 
         Args:
             row: one of them; all have its top_p.
@@ -256,7 +256,7 @@ class Decoder:
         return self.model.tokenizer.decode(ids, skip_special_tokens=False)
 
     def sample(self, row: Row, version: int) -> Sample:
-        """A row that has ended, as a sample.
+        """Returns a row that has ended, as a sample.
 
         Args:
             version: of the weights.
@@ -286,7 +286,7 @@ def leans(net: PreTrainedModel, dtype: torch.dtype, device: str) -> bool:
 
 @torch.no_grad()
 def costs_of(net: Any, steps: Steps, *, pads: bool) -> Costs:
-    """What decoding with a network takes, found on short prompts, two at a time.
+    """Measures the memory that decoding with a network takes, on short prompts, two at a time.
 
     Args:
         net: with numbers or without.
@@ -316,7 +316,7 @@ def costs_of(net: Any, steps: Steps, *, pads: bool) -> Costs:
 
 
 def left_bytes(policies: Sequence[Policy]) -> int:
-    """What the training of policies will leave free on their devices; the least, where there are several."""
+    """Returns the bytes that training will leave free on the policies' devices; the least, where there are several."""
     trained = dict.fromkeys((policy.device for policy in policies), 0)
     for policy in policies:
         trained[policy.device] += TRAINED_BYTES * sum(weight.numel() for weight in policy.model.trained)
@@ -324,12 +324,12 @@ def left_bytes(policies: Sequence[Policy]) -> int:
 
 
 def budget_gib(left: int) -> float:
-    """Half of the bytes that are left, to a power of two, GiB; an eighth of one at least."""
+    """Returns half of the bytes that are left, to a power of two, in GiB; an eighth of one at least."""
     return 2.0 ** math.floor(math.log2(max(left / 2, GIB / 8) / GIB))
 
 
 def _moved_up(count: int, over: Container[int]) -> list[int]:
-    """Places that go on, as few as can be elsewhere than before: the last ones fill the gaps."""
+    """Returns the places that go on, as few as can be elsewhere than before: the last ones fill the gaps."""
     going = [place for place in range(count) if place not in over]
     left = [place for place in going if place >= len(going)]
     return [left.pop() if place in over else place for place in range(len(going))]

@@ -3,7 +3,7 @@
 One token of a large network takes about a thousand kernels. The GPU finishes a kernel before Python launches the next.
 A CUDA graph holds all kernels and is launched once. It needs memory at fixed addresses: a cache of fixed length, and a
 mask of what each row has filled. A new graph is recorded in two cases: when the cache is full and grows, and when half
-of the rows have ended. Until then ended rows are still computed; afterwards the remaining rows are moved together.
+of more than `FEW` rows have ended. Until then ended rows are still computed; then the others are moved together.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from coterie.models.attention import KEYWORD, SEEN, installed
 from coterie.models.lean import usual_layers
 
 FEW = 16
-"""Rows up to which fewer take no less time: that of reading the weights."""
+"""Number of rows up to which fewer take no less time: that of reading the weights."""
 ALIGNED = 16
-"""Columns of a mask are a multiple of these, or attention would copy it in every layer."""
+"""Number of which the columns of a mask are a multiple, or attention would copy it in every layer."""
 GROWTH = 256
 """Tokens that a cache grows by: what is set aside is read for every token, and a recording takes the time of some."""
 
 
 def recordable(net: PreTrainedModel) -> bool:
-    """Whether a network is on CUDA and asks for nothing between its kernels; how far back it looks is not asked."""
+    """Returns True if a network is on CUDA and asks for nothing between its kernels, however far back it looks."""
     return net.device.type == "cuda" and usual_layers(net) and installed(net)
 
 
 @cache
 def _aside(device: torch.device) -> torch.cuda.Stream:
-    """Where a device's graphs are recorded: libraries set memory aside for each stream, and never give it back."""
+    """Returns the stream for a device's recordings: libraries set memory aside for each stream and never free it."""
     return torch.cuda.Stream(device)
 
 
 def aligned(columns: int) -> int:
-    """So many columns or a few more."""
+    """Rounds a number of columns up to a multiple of ALIGNED."""
     return -(-columns // ALIGNED) * ALIGNED
 
 
@@ -59,14 +59,14 @@ class Slabs:
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Takes a token of each row, (R, G, 1, D). Returns all that there is."""
+        """Adds the keys and values of a token of each row, (R, G, 1, D). Returns all that there is."""
         for slab, one in ((self.keys[layer], keys), (self.values[layer], values)):
             slab.index_copy_(2, self.place, one.to(slab.dtype))
         return self.keys[layer], self.values[layer]
 
 
 class Graphs:
-    """Without CUDA the same is computed without a recording."""
+    """Decoding with a recorded CUDA graph; without CUDA the same is computed without a recording."""
 
     reads: ClassVar[float] = math.inf
 
@@ -77,7 +77,7 @@ class Graphs:
     def start(
         self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
     ) -> torch.Tensor:
-        """See Steps."""
+        """Reads prompts, see Steps."""
         logits, prompts = read(self._net, ids, mask)
         (_, length), rows = ids.shape, len(repeat)
         columns, self._most = aligned(length + min(room, GROWTH)), aligned(length + room)
@@ -97,7 +97,7 @@ class Graphs:
         return logits[repeat]
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """See Steps."""
+        """Takes one more token of each row, see Steps."""
         if self._filled == self._seen.shape[-1]:
             self._grow()
         self._ids[self._places, 0] = ids
@@ -120,7 +120,7 @@ class Graphs:
         return net(input_ids=self._ids, position_ids=self._positions, past_key_values=self._slabs, **said).logits[:, -1]
 
     def _record(self) -> None:
-        """Computed once for what is made when it is first asked for, and once more as it is recorded."""
+        """Records the graph. It is computed once before, for what is made when it is first asked for."""
         settled = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
         torch.use_deterministic_algorithms(False)  # or a token would be put in its place by sorting
         here, aside = torch.cuda.current_stream(), _aside(self._ids.device)
@@ -138,7 +138,7 @@ class Graphs:
             torch.use_deterministic_algorithms(settled[0], warn_only=settled[1])
 
     def keep(self, rows: torch.Tensor) -> None:
-        """See Steps."""
+        """Goes on with some of the rows, see Steps."""
         self._places = self._places[rows]
         if len(self._ids) <= FEW or 2 * len(rows) > len(self._ids):
             return
@@ -152,7 +152,7 @@ class Graphs:
         self._places = torch.arange(len(rows), device=rows.device)
 
     def _grow(self) -> None:
-        """Sets aside more columns, layer by layer."""
+        """Adds columns to the cache and the mask, layer by layer."""
         self._forget()
         more = min(aligned(self._filled + GROWTH), self._most) - self._filled
         for slabs in (self._slabs.keys, self._slabs.values):
@@ -164,11 +164,11 @@ class Graphs:
         self._graph, self._logits = None, torch.empty(0)
 
     def clear(self) -> None:
-        """See Steps."""
+        """Frees the memory that rows have taken, see Steps."""
         self._forget()
         del self._slabs, self._seen
 
     @property
     def copies(self) -> Sequence[torch.Tensor]:
-        """None."""
+        """Copies of weights: none."""
         return ()

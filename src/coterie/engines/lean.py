@@ -56,7 +56,7 @@ class Lean:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copies the network's weights, where they are others than those that were copied."""
+        """Copies the network's weights, if they have changed since the last copy."""
         seen = [(id(weight), weight._version) for weight in self._network.net.parameters()]  # noqa: SLF001
         if seen != self._seen:
             self._seen = seen
@@ -67,12 +67,12 @@ class Lean:
         return weight.to(self._dtype)
 
     def _laid(self, weight: torch.Tensor) -> torch.Tensor:
-        """The same, in memory by what it reads: few rows are multiplied faster so."""
+        """Returns a weight in the type of products, in memory by what it reads: few rows are multiplied faster so."""
         return weight.to(self._dtype).t().contiguous().t()
 
     @property
     def copies(self) -> list[torch.Tensor]:
-        """The weights that it has of its own."""
+        """Weights that are not the network's own tensors."""
         own = {id(weight) for weight in self._network.net.parameters()}
         return [tensor for tensor in self._weights.tensors if id(tensor) not in own]
 
@@ -138,7 +138,7 @@ class Lean:
         return self._network.logits(self._weights, torch.cat(parts))[repeat]
 
     def _empty(self, size: tuple[int, ...]) -> torch.Tensor:
-        """Memory for keys or values."""
+        """Returns memory for keys or values."""
         return self._weights.words.new_empty(size, dtype=self._network.dtype)
 
     def _hand_out(self, repeat: torch.Tensor, which: slice, count: int, length: int) -> None:
@@ -184,7 +184,7 @@ class Lean:
         return self._network.through(self._weights, ids, turns, attend, count - 1)
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """One more token of each row.
+        """Takes one more token of each row.
 
         Args:
             ids: (R,).
@@ -251,7 +251,7 @@ class Lean:
         self._prompt_blank = None if self._blank is None else self._blank[first, None, None, : self._read]
 
     def _before(self, layer: int, queries: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """What each row attends to in its prompt, (R, H, D), and the log-sum-exp of its scores there, (R, H).
+        """Returns the attention of each row to its prompt, (R, H, D), and the log-sum-exp of its scores there, (R, H).
 
         Args:
             queries: (R, H, D).
@@ -264,10 +264,10 @@ class Lean:
         return found.transpose(1, 2).flatten(0, 1)[self._places], sums.transpose(1, 2).flatten(0, 1)[self._places]
 
     def clear(self) -> None:
-        """Gives back what rows have taken."""
+        """Frees the memory that rows have taken."""
         self._keys, self._values, self._shared = [], [], []
 
 
 def _blank(seen: torch.Tensor) -> torch.Tensor:
-    """What is added to scores: the least number where nothing is seen, so that even a row of nothing has a mean."""
+    """Returns the mask to add to scores: the least number where nothing is seen, so that every row has a mean."""
     return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, torch.finfo(torch.float32).min)

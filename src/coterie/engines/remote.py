@@ -32,18 +32,18 @@ from coterie.kernel.stopping import cut
 from coterie.models.rendering import System, Thinking, as_text
 
 LONGEST_ANSWER = 4 << 20
-"""Bytes of a server's answer."""
+"""Maximum bytes of a server's answer."""
 LONGEST_WAIT_S, LONG_WAIT_S = 60.0, 5.0
-"""Seconds before a request is made again, whatever the server asks for, and from which on that is told."""
+"""Maximum seconds before a request is made again, whatever the server asks for, and the wait that is announced."""
 AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""HTTP statuses that pass."""
+"""HTTP statuses of faults that pass, after which a request is made again."""
 REFUSED = frozenset({"remote_400", "remote_413", "remote_422"})
 """Faults of one request, which another try does not mend: its prompt is too long, or not to the server's liking."""
 DIGEST = 7
-"""Bytes of a text's digest, which is its token id."""
+"""Number of bytes of a text's digest, which is its token id."""
 HERE = ("localhost", "127.0.0.1", "::1")
 UNLIMITED = 1 << 30
-"""Tokens of a context that the server knows and we do not."""
+"""Tokens of context that are assumed here, since only the server knows the limit."""
 
 
 def check_private(url: str, key_variable: str) -> None:
@@ -97,13 +97,13 @@ class RemoteConfig(Settings):
         return self
 
     def inert(self) -> dict[str, str]:
-        """A limit of dollars where nothing has a price."""
+        """Returns the limit of dollars as a setting without effect if nothing has a price."""
         priced = self.prompt_usd or self.completion_usd
         return {} if priced else {"budget_usd": "prompt_usd and completion_usd are 0, so nothing costs anything"}
 
     @property
     def limits(self) -> dict[str, float]:
-        """Those that there are."""
+        """Limits of the budget that are set, by name."""
         limits = {"calls": self.budget_calls, "tokens": self.budget_tokens, "usd": self.budget_usd}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -123,7 +123,7 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class RemotePolicy:
-    """What plays roles from afar.
+    """A policy that a server plays.
 
     model: what the server calls it. answers: where they are kept; None: nowhere. counted: those that are there already
     count in the budget.
@@ -138,7 +138,7 @@ class RemotePolicy:
     counted: bool = False
     system_text: str | None = None
     vocabulary: ClassVar[int] = 1 << 8 * DIGEST
-    """A whole reply is one token, which is its digest."""
+    """Number of possible token ids: a whole reply is one token, which is its digest."""
 
 
 class _Usage(BaseModel):
@@ -147,7 +147,7 @@ class _Usage(BaseModel):
 
 
 class Server:
-    """One policy's server, and what it has said."""
+    """One policy's server, and the answers that it has given."""
 
     def __init__(self, policy: RemotePolicy) -> None:
         self.policy = policy
@@ -156,7 +156,7 @@ class Server:
         config, spent = policy.config, self.answers.cost if policy.counted else Cost()
         self.purse = Purse(config.limits, (config.prompt_usd, config.completion_usd), spent, policy.name)
         self.tried_again = Counter[str]()
-        """What calls were made again after."""
+        """Number of calls that were made again, by fault."""
         self._http: Any = None
         self._client: Any = None
         self._key = ""
@@ -166,7 +166,7 @@ class Server:
         self._told_until = 0.0
 
     def start(self) -> None:
-        """Makes ready to ask; nothing is asked yet.
+        """Makes the HTTP client; nothing is asked yet.
 
         Raises:
             ConfigError: the key is not there, or the library that asks.
@@ -195,13 +195,13 @@ class Server:
         )
 
     async def close(self) -> None:
-        """Lets go of its connections."""
+        """Closes the connections to the server."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
 
     def body(self, request: Request, seed: int) -> dict[str, Any]:
-        """What is sent."""
+        """Returns the body of a request to the server."""
         own: dict[str, Any] = {"max_tokens": request.max_tokens, "temperature": request.temperature}
         own |= {"top_p": request.top_p} if request.top_p < 1 else {}
         own |= {"seed": seed % 2**31} if request.temperature else {}
@@ -213,16 +213,16 @@ class Server:
         return {"model": self.policy.model, "messages": messages, **taken, **self.config.extra}
 
     def known(self, request: Request, seed: int) -> Answer | None:
-        """What it has said to a request."""
+        """Returns the answer that the server has given to a request, if it has."""
         return self.answers[_digest(self.body(request, seed), seed if request.temperature else 0)]
 
     async def answer(self, request: Request, seed: int) -> Answer:
-        """What it says to a request, or has said: equal ones are asked once.
+        """Returns the server's answer to a request, new or kept: equal requests are asked once.
 
         Raises:
-            Unavailable: nothing, retries included.
+            Unavailable: there is no answer, retries included.
             Spent: a budget does not allow to ask.
-            EngineError: it never will.
+            EngineError: there will never be one.
             CheckpointError: the answer cannot be kept.
         """
         body = self.body(request, seed)
@@ -237,7 +237,7 @@ class Server:
         return await asyncio.shield(self._asking[name])
 
     async def _asked(self, name: str, content: bytes, max_tokens: int) -> Answer:
-        """Calls until one is answered."""
+        """Calls the server until one call is answered."""
         worst = Cost(1, len(content), max_tokens)  # a token is a byte at least
         for left in reversed(range(self.config.retries + 1)):
             async with self._slots:
@@ -273,7 +273,7 @@ class Server:
             )
 
     async def _called(self, name: str, content: bytes, worst: Cost) -> tuple[Answer, float]:
-        """What one call brings, and for how many seconds the server asks to be left alone.
+        """Returns the result of one call, and for how many seconds the server asks to be left alone.
 
         A call that has no end may have been paid for all the same.
 
@@ -312,7 +312,7 @@ class Server:
         )
 
     def _read(self, name: str, told: bytes, worst: Cost) -> Answer:
-        """A chat completion."""
+        """Reads a body as a chat completion; one that is none is a fault."""
         try:
             completion = json.loads(told)
             choice, usage = completion["choices"][0], completion.get("usage")
@@ -324,12 +324,12 @@ class Server:
         return Answer(name, cost, text, "length" if finish == "length" else "stop")
 
     def _said(self, text: str) -> str:
-        """What a server says, as a part of a line; it may say the key."""
+        """Returns a server's words as a part of one line, without the key, which they may contain."""
         return one_line(text.replace(self._key, "…") if self._key else text)[:200]
 
 
 class RemoteEngine(Engine):
-    """Servers that answer for policies, each for one."""
+    """The engine of policies that servers play, a server for each."""
 
     def __init__(self, policies: Mapping[str, RemotePolicy], config: EngineConfig | None = None) -> None:
         super().__init__(policies, config)
@@ -337,32 +337,32 @@ class RemoteEngine(Engine):
 
     @property
     def tried_again(self) -> Counter[str]:
-        """What calls were made again after, by name."""
+        """Number of calls that were made again, by fault."""
         return sum((server.tried_again for server in self.servers.values()), Counter[str]())
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """A prompt's digest, as one token."""
+        """Returns a prompt's digest, as one token."""
         remote = self.policies[policy]
         return (_token(json.dumps(as_text(prompt, role, remote.thinking, remote.system, remote.system_text))),)
 
     def context(self, policy: str) -> int:
-        """The server knows, and refuses what is too long."""
+        """Returns a context without limit, in effect: the server knows its own, and refuses what is too long."""
         return UNLIMITED
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
-        """As the server counted them."""
+        """Returns the numbers of prompt tokens and of reply tokens as the server counted them."""
         server = self.servers[request.policy]
         known = [server.known(request, sample.seed) for sample in samples]
         costs = [answer.cost for answer in known if answer is not None]
         return sum(cost.prompt_tokens for cost in costs), sum(cost.completion_tokens for cost in costs)
 
     async def start(self) -> None:
-        """Makes ready to ask."""
+        """Makes the HTTP clients of all servers."""
         for server in self.servers.values():
             server.start()
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...] | Unavailable]:
-        """Every sample is a request of its own, asked side by side; what was paid for is waited for."""
+        """Asks for every sample by a request of its own, side by side; what was paid for is waited for."""
         given = await asyncio.gather(*map(self._samples, requests), return_exceptions=True)
         answers = [samples for samples in given if isinstance(samples, tuple | Unavailable)]
         for error in given:
@@ -371,7 +371,7 @@ class RemoteEngine(Engine):
         return answers
 
     async def close(self) -> None:
-        """Lets go of connections."""
+        """Closes the connections to all servers."""
         for server in self.servers.values():
             await server.close()
 
@@ -387,7 +387,7 @@ class RemoteEngine(Engine):
                      if isinstance(answer, Answer))  # fmt: skip
 
     def _sample(self, request: Request, seed: int, answer: Answer) -> Sample:
-        """A reply as one token, up to the first stop string, for servers that go on."""
+        """Returns a reply as one token, up to the first stop string, for servers that go on."""
         text, stop = cut(answer.text, request.stop)
         return Sample(
             role=request.role,
@@ -412,5 +412,5 @@ def _token(text: str) -> int:
 
 
 def _seconds(header: str | None) -> float:
-    """What Retry-After says in seconds; 0 where it says a date, or nothing."""
+    """Returns the seconds that Retry-After says; 0 where it says a date, or nothing."""
     return float(header) if header and header.isascii() and header.isdigit() else 0.0

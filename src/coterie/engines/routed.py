@@ -11,7 +11,7 @@ from coterie.kernel.episode import LoggedPrompt, Sample
 
 
 class RoutedEngine(Engine):
-    """Takes every request to the engine of its policy.
+    """An engine that takes every request to the engine of its policy.
 
     Args:
         engines: the first one's config and title are the whole's.
@@ -26,17 +26,17 @@ class RoutedEngine(Engine):
 
     @property
     def title(self) -> str:
-        """The first engine's."""
+        """Title of the first engine."""
         return self.engines[0].title
 
     @property
     def tried_again(self) -> Counter[str]:
-        """All of theirs."""
+        """Number of retries of all engines, by fault."""
         return sum((engine.tried_again for engine in self.engines), Counter[str]())
 
     @property
     def closing(self) -> bool:
-        """Whether somebody waits for the end."""
+        """True if the engines are being shut down."""
         return self.engines[0].closing
 
     @closing.setter
@@ -45,36 +45,36 @@ class RoutedEngine(Engine):
             engine.closing = closing
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """As the policy's engine does."""
+        """Renders a prompt as the policy's engine does."""
         return self._of[policy].render(policy, role, prompt)
 
     def context(self, policy: str) -> int:
-        """As the policy's engine has it."""
+        """Returns the context length that the policy's engine has."""
         return self._of[policy].context(policy)
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
-        """As the policy's engine counts."""
+        """Counts tokens as the policy's engine does."""
         return self._of[request.policy].tokens(request, samples)
 
     async def start(self) -> None:
-        """Brings up all of them."""
+        """Starts all engines."""
         for engine in self.engines:
             await engine.start()
 
     async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
-        """The policy's engine answers."""
+        """Has the policy's engine answer."""
         return await self._of[requests[0].policy].generate(requests)
 
     async def sync(self, policy: str, version: int) -> None:
-        """The policy's engine takes over."""
+        """Has the policy's engine take over its weights."""
         await self._of[policy].sync(policy, version)
 
     async def rest(self) -> None:
-        """All of them may."""
+        """Lets all engines rest."""
         for engine in self.engines:
             await engine.rest()
 
     async def close(self) -> None:
-        """Closes all of them."""
+        """Closes all engines."""
         for engine in self.engines:
             await engine.close()

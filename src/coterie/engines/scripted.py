@@ -12,34 +12,34 @@ from coterie.kernel.engine import Engine, Request
 from coterie.kernel.episode import LoggedPrompt, Sample, text_of
 
 Script = Callable[[str, str, Random], str]
-"""(role, prompt as text, chance) -> reply."""
+"""A function that returns a reply: (role, prompt as text, chance) -> reply."""
 END = 256
 
 
 class ScriptedEngine(Engine):
-    """Answers by a script, the same for every policy."""
+    """An engine that answers by a script, the same for every policy."""
 
     def __init__(self, script: Script) -> None:
         super().__init__({})
         self.script = script
         self.waves: list[list[Request]] = []
-        """Every wave it was sent, in order."""
+        """All waves of requests that it was sent, in order."""
 
     @classmethod
     def table(cls, replies: Mapping[str, str]) -> ScriptedEngine:
-        """An engine that always gives a role the same reply."""
+        """Returns an engine that always gives a role the same reply."""
         return cls(lambda role, prompt, rng: replies[role])
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """The prompt's UTF-8 bytes."""
+        """Returns the prompt's UTF-8 bytes as its tokens."""
         return tuple(text_of(prompt).encode())
 
     def context(self, policy: str) -> int:
-        """Without limit, in effect."""
+        """Returns a context without limit, in effect."""
         return 1 << 30
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """The script's replies, cut at stop strings and `max_tokens` bytes."""
+        """Returns the script's replies, cut at stop strings and `max_tokens` bytes."""
         self.waves.append(list(requests))
         return [tuple(self._sample(request, seed) for seed in request.seeds) for request in requests]
 

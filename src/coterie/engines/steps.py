@@ -11,7 +11,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 
 class Steps(Protocol):
-    """Rows on their way side by side: `start`, then `step` by step, and `keep` when some have ended.
+    """Decoding of rows side by side: `start`, then `step` by step, and `keep` when some have ended.
 
     reads: tokens of prompts that are read at once.
     """
@@ -21,7 +21,7 @@ class Steps(Protocol):
     def start(
         self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
     ) -> torch.Tensor:
-        """Reads prompts.
+        """Reads prompts, from which rows go on.
 
         Args:
             ids: (P, T), padded before them.
@@ -36,7 +36,7 @@ class Steps(Protocol):
         ...
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """One more token of each row, (R,). Returns what comes next, (R, V)."""
+        """Takes one more token of each row, (R,). Returns what comes next, (R, V)."""
         ...
 
     def keep(self, rows: torch.Tensor) -> None:
@@ -44,17 +44,17 @@ class Steps(Protocol):
         ...
 
     def clear(self) -> None:
-        """Gives back what rows have taken."""
+        """Frees the memory that rows have taken."""
         ...
 
     @property
     def copies(self) -> Sequence[torch.Tensor]:
-        """Weights that it has beside the network's."""
+        """Weights that are kept beside the network's."""
         ...
 
 
 def read(net: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, DynamicCache]:
-    """Prompts, by the library's own ways: logits after each, (P, V), and the cache. Arguments as in Steps.start."""
+    """Reads prompts by the library: returns logits after each, (P, V), and the cache. Arguments as in Steps.start."""
     cache, inputs = DynamicCache(config=net.config), dict[str, Any]()
     if mask is not None:
         inputs = {"attention_mask": mask, "position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0)}
@@ -73,14 +73,14 @@ class Modules:
     def start(
         self, ids: torch.Tensor, mask: torch.Tensor | None, repeat: torch.Tensor, room: int, head: int = 0
     ) -> torch.Tensor:
-        """See Steps; memory is taken token by token."""
+        """Reads prompts, see Steps; memory is taken token by token."""
         logits, self._cache = read(self._net, ids, mask)
         self._mask = mask
         self.keep(repeat)
         return logits[repeat]
 
     def step(self, ids: torch.Tensor) -> torch.Tensor:
-        """See Steps."""
+        """Takes one more token of each row, see Steps."""
         inputs: dict[str, Any] = {}
         if self._mask is not None:
             self._mask = torch.cat([self._mask, self._mask.new_ones(len(ids), 1)], dim=1)
@@ -88,16 +88,16 @@ class Modules:
         return self._net(input_ids=ids[:, None], past_key_values=self._cache, **inputs).logits[:, -1]
 
     def keep(self, rows: torch.Tensor) -> None:
-        """See Steps; by the one way that recurrent states have too."""
+        """Goes on with some of the rows, see Steps; by the one way that recurrent states have too."""
         self._cache.reorder_cache(rows)  # pyright: ignore[reportArgumentType]
         if self._mask is not None:
             self._mask = self._mask[rows]
 
     def clear(self) -> None:
-        """See Steps."""
+        """Frees the memory that rows have taken, see Steps."""
         del self._cache
 
     @property
     def copies(self) -> Sequence[torch.Tensor]:
-        """None."""
+        """Copies of weights: none."""
         return ()

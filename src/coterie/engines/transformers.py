@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TransformersConfig(EngineConfig):
-    """How replies are sampled, by the embedded engine."""
+    """Settings of the embedded engine."""
 
     exact: ClassVar[bool] = True
     found: ClassVar[tuple[str, ...]] = ("memory_gib",)
@@ -57,12 +57,12 @@ class TransformersEngine(Engine):
         self._decoders[policy].refresh()
 
     async def close(self) -> None:
-        """Leaves the process's threads as they were."""
+        """Restores the process's number of threads."""
         self._threads.restore()
         await super().close()
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """One wave for one policy. Equal prompts are prefilled once, whoever asked."""
+        """Answers one wave for one policy. Equal prompts are prefilled once, whoever asked."""
         from coterie.engines.decoding import Row
 
         assert isinstance(self.config, TransformersConfig)

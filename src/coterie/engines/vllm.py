@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from coterie.models.load import Model
 
 TESTED = "0.32."
-"""Versions that this was tested with."""
+"""Beginning of the versions that this was tested with."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters that vLLM makes room for."""
 PROBE = 8
-"""Tokens that are compared with the learner's forward."""
+"""Number of tokens that are compared with the learner's forward."""
 APART = {"float32": 1e-3, "bfloat16": 0.25}
-"""Nats by which they may differ, at most, by what the network computes in."""
+"""Maximum difference to the learner's log-probabilities, in nats, by what the network computes in."""
 BLOCK = 32
 """Tokens of a block of vLLM's cache on a processor: what prompts share is shared by whole blocks."""
 CPU_GIB = 1.0
-"""Of keys and values on a processor, where nothing is set."""
+"""GiB of keys and values on a processor, where nothing is set."""
 QUIET = SILENT | {"VLLM_LOGGING_LEVEL": "CRITICAL"}
-"""Variables of the environment, where they are not set."""
+"""Environment variables that vLLM is given, where they are not set."""
 NEVER = -100.0
-"""What is added to the logits of ids that are no tokens, the least that vLLM takes."""
+"""Number that is added to the logits of ids that are no tokens, the least that vLLM takes."""
 
 
 class VLLMConfig(EngineConfig):
-    """How replies are sampled, by vLLM."""
+    """Settings of the vLLM engine."""
 
     front: FrontName = "eager"
     """eager: each request is sent at once and batched with running requests. waves: requests are collected and answered
@@ -77,7 +77,7 @@ class VLLMConfig(EngineConfig):
     key_variable: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$")
     """Name of the environment variable with the key of that server. Empty: the server needs no key."""
     sleep: bool = False
-    """Whether vLLM frees its GPU memory during updates and moves its weights to CPU memory."""
+    """true: vLLM frees its GPU memory during updates and moves its weights to CPU memory."""
 
     @field_validator("url")
     @classmethod
@@ -92,7 +92,7 @@ class VLLMConfig(EngineConfig):
         return self
 
     def inert(self) -> dict[str, str]:
-        """What a server that runs has decided itself, and a key without one."""
+        """Returns the settings that a running server has decided itself; without a server's url, the key."""
         if not self.url:
             return {"key_variable": "there is no url of a server"}
         theirs = ("memory_gib", "memory_share", "max_tokens_at_once", "server", "sleep")
@@ -100,7 +100,7 @@ class VLLMConfig(EngineConfig):
 
 
 class VLLMEngine(Engine):
-    """One vLLM for each network that policies are played by."""
+    """An engine with one vLLM for each network that policies are played by."""
 
     apart: ClassVar[bool] = True
     options: ClassVar[type[EngineConfig]] = VLLMConfig
@@ -150,7 +150,7 @@ class VLLMEngine(Engine):
                 raise ConfigError("engine.sleep has no effect on a processor: vLLM frees nothing there; leave it out")
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """Every seed is a request of vLLM's; prompts that begin alike are computed once."""
+        """Answers each seed by a request of vLLM's own; prompts that begin alike are computed once."""
         one, version = self._of[requests[0].policy], self.versions[requests[0].policy]
         asked = [one.answer(request, seed, version) for request in requests for seed in request.seeds]
         answers = iter(await _all(asked))
@@ -162,7 +162,7 @@ class VLLMEngine(Engine):
         await super().sync(policy, version)
 
     async def rest(self) -> None:
-        """Gives memory back until the next `sync`, where it is to."""
+        """Gives memory back until the next `sync`, if `sleep` is set."""
         assert isinstance(self.config, VLLMConfig)
         if self.config.sleep:
             for one in self.served:
@@ -196,7 +196,7 @@ class _Served:
         return str(self.dtype).removeprefix("torch.")
 
     async def start(self, versions: Mapping[str, int], share: float) -> None:
-        """Comes up, unless it is up. share: of a GPU."""
+        """Starts vLLM, unless it is up. share: of a GPU."""
         if self._engine is not None and not self._engine.ended:
             return
         from coterie.models.load import save_model
@@ -224,7 +224,7 @@ class _Served:
             ) from error
 
     async def _begun(self, share: float) -> _Inside | Server:
-        """A vLLM with the base's weights. share: of a GPU."""
+        """Returns a vLLM: started with the base's weights, or the server at the url. share: of a GPU."""
         assert isinstance(self.config, VLLMConfig)
         assert self._folder is not None
         if self.config.url:
@@ -235,7 +235,7 @@ class _Served:
         return _Inside(arguments)
 
     async def answer(self, request: Request, seed: int, version: int) -> Sample:
-        """One reply. Raises Unavailable: vLLM has ended."""
+        """Returns one reply. Raises Unavailable: vLLM has ended."""
         stop_ids = self.base.stop_ids
         sampling = {
             "temperature": request.temperature,
@@ -296,7 +296,7 @@ class _Served:
             self._folder = None
 
     async def rest(self) -> None:
-        """Gives memory back, weights and all."""
+        """Gives the memory of weights and cache back."""
         with contextlib.suppress(Exception):  # it has ended, and the next update finds that out
             if self._engine is not None:
                 await self._engine.rest()
@@ -358,13 +358,13 @@ class _Inside:
 
     @property
     def ended(self) -> bool:
-        """Whether one of its processes has."""
+        """True if one of vLLM's processes has ended."""
         return self._engine.errored
 
     async def ask(
         self, prompt: Sequence[int], sampling: Mapping[str, Any], adapter: Any
     ) -> tuple[list[int], list[float], str]:
-        """Ids, log-probabilities and why it ended. Raises Unavailable: vLLM has ended."""
+        """Returns ids, log-probabilities and why the reply ended. Raises Unavailable: vLLM has ended."""
         kind = _library("vllm.sampling_params").RequestOutputKind.FINAL_ONLY
         made = _library("vllm").SamplingParams(**sampling, output_kind=kind)
         asked = {"prompt_token_ids": list(prompt)}, made, uuid.uuid4().hex
@@ -378,35 +378,35 @@ class _Inside:
         return ids, logprobs, output.finish_reason
 
     async def adapter(self, name: str, number: int, folder: Path) -> Any:
-        """Loads an adapter in the place of its last but one. Returns what it is asked by."""
+        """Loads an adapter in the place of its last but one version. Returns what requests name it by."""
         lora = _library("vllm.lora.request").LoRARequest(folder.name, number, str(folder), load_inplace=True)
         await self._engine.add_lora(lora)
         lora.load_inplace = False  # or the folder would be read again at every step
         return lora
 
     async def take(self, file: Path) -> None:
-        """Has it take whole weights over."""
+        """Has vLLM take over whole weights from a file."""
         await self._engine.collective_rpc("take_weights", args=(str(file),))
         if not await self._engine.reset_prefix_cache():
             raise RuntimeError("its prefix cache could not be cleared")
 
     async def rest(self) -> None:
-        """Its weights go to the processor's memory, and its cache is forgotten."""
+        """Moves vLLM's weights to the processor's memory, and forgets its cache."""
         await self._engine.sleep(level=1)
 
     async def wake(self) -> None:
-        """Has its memory back, where it rests: before weights are sent, or they would be written nowhere."""
+        """Gives a vLLM that rests its memory back: before weights are sent, or they would be written nowhere."""
         if self._sleeps and await self._engine.is_sleeping():
             await self._engine.wake_up()
 
     async def close(self) -> None:
-        """Ends its processes."""
+        """Ends vLLM's processes."""
         engine, self._engine = self._engine, None  # it complains where it is collected as Python ends
         await asyncio.to_thread(engine.shutdown)  # it waits for them
 
 
 def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
-    """What vLLM is started with. Args: share: of a GPU."""
+    """Returns the arguments that vLLM is started with. Args: share: of a GPU."""
     config, model = one.config, one.base
     assert isinstance(config, VLLMConfig)
     settings: dict[str, Any] = {"gpu_memory_utilization": share}
@@ -433,14 +433,14 @@ def _arguments(one: _Served, folder: Path, share: float) -> dict[str, Any]:
 
 
 def _on_gpu() -> bool:
-    """Whether vLLM computes on a GPU, wherever the policies' own weights are."""
+    """Returns True if vLLM computes on a GPU, wherever the policies' own weights are."""
     import torch
 
     return torch.cuda.is_available()
 
 
 def _room(one: _Served) -> dict[str, Any]:
-    """What vLLM keeps ready for adapters: two a policy, in turn. One more, or a CPU's kernels give base rows the last.
+    """Returns settings for adapters: two slots a policy, in turn. One more, or CPU kernels give base rows the last.
 
     Raises:
         ConfigError: an adapter has a larger rank than vLLM has room for.
@@ -455,7 +455,7 @@ def _room(one: _Served) -> dict[str, Any]:
 
 
 def write(model: Model, file: Path) -> None:
-    """All weights of a model into a file, the output layer's too where it is tied to the embedding."""
+    """Writes all weights of a model into a file, the output layer's too where it is tied to the embedding."""
     from safetensors.torch import save_file
 
     weights = {name: weight.detach().cpu().clone().contiguous() for name, weight in model.net.state_dict().items()}
@@ -463,7 +463,7 @@ def write(model: Model, file: Path) -> None:
 
 
 async def _all(coroutines: Sequence[Any]) -> list[Any]:
-    """What all of them return; where one fails, the others are given up before it is told."""
+    """Returns the results of all coroutines; where one fails, the others are given up before it is told."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -488,7 +488,7 @@ def check_version() -> None:
 
 
 def _library(module: str) -> Any:
-    """A module of vLLM's, which is quiet, and tells nobody that it runs.
+    """Returns a module of vLLM's, which is quiet, and tells nobody that it runs.
 
     Raises:
         ConfigError: it cannot be imported.

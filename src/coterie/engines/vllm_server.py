@@ -25,11 +25,11 @@ from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 
 T = TypeVar("T")
 START_S = 600.0
-"""How long a server that is started here may take to answer."""
+"""Seconds that a server that is started here may take to answer."""
 ANSWER_S = 3600.0
-"""How long one reply may take."""
+"""Seconds that one reply may take."""
 END_S = 30.0
-"""How long a server may take to end."""
+"""Seconds that a server may take to end."""
 SERVE = (
     "import ctypes, os, runpy, signal, sys; "
     "ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # it ends with whoever started it
@@ -42,7 +42,7 @@ WANTED = {
 }
 """Variables that a server needs to take over weights. Whoever reaches it may then do so: nobody else should."""
 SILENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-"""It tells nobody that it runs."""
+"""Environment variables that keep vLLM from reporting that it runs."""
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
     def __init__(
         self, url: str, key: str = "", process: subprocess.Popen[bytes] | None = None, door: Path | None = None
     ) -> None:
-        """process: where it was started here. door: a socket's file that it listens at, in a folder of its own."""
+        """Makes a client. process: a server started here. door: a socket's file that it listens at, in its folder."""
         self._process = process
         self._door = door
         self._loaded: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Server:
 
     @classmethod
     async def started(cls, arguments: Mapping[str, Any]) -> Server:
-        """A server of these arguments, once it answers.
+        """Starts a server with these arguments, and returns it once it answers.
 
         Args:
             arguments: as vLLM's engine takes them.
@@ -100,7 +100,7 @@ class Server:
 
     @classmethod
     async def joined(cls, url: str, variable: str) -> Server:
-        """One that runs.
+        """Returns a server that runs already.
 
         Args:
             variable: of the environment, which holds its key; "": it wants none.
@@ -126,18 +126,18 @@ class Server:
         return server
 
     async def check(self) -> None:
-        """Raises Unavailable: it does not answer. ConfigError: it wants another key."""
+        """Asks for the model's name. Raises Unavailable: no answer. ConfigError: the server wants another key."""
         self._name = await self._told("GET", "/v1/models", None, lambda answer: answer["data"][0]["id"])
 
     @property
     def ended(self) -> bool:
-        """Whether it has gone: started here, or not answering any more."""
+        """True if the server has gone: a process started here has ended, another does not answer any more."""
         return self._gone if self._process is None else self._process.poll() is not None
 
     async def ask(
         self, prompt: Sequence[int], sampling: Mapping[str, Any], adapter: str | None
     ) -> tuple[list[int], list[float], str]:
-        """Ids, log-probabilities and why it ended. Raises Unavailable: the server has gone."""
+        """Returns ids, log-probabilities and why the reply ended. Raises Unavailable: the server has gone."""
         biases = {str(token): bias for token, bias in (sampling.get("logit_bias") or {}).items()}
         body = {**sampling, "logit_bias": biases or None, "prompt": list(prompt), "return_token_ids": True}
 
@@ -148,7 +148,7 @@ class Server:
         return await self._told("POST", "/v1/completions", {"model": adapter or self._name, **body}, read)
 
     async def adapter(self, name: str, number: int, folder: Path) -> str:
-        """Loads an adapter under its folder's name, and lets its last but one go. Returns what it is asked by."""
+        """Loads an adapter under its folder's name, and unloads its last but one. Returns the name to ask it by."""
         await self._said("POST", "/v1/load_lora_adapter", {"lora_name": folder.name, "lora_path": str(folder)})
         if before := self._loaded.get(f"{name}/{number}"):
             await self._said("POST", "/v1/unload_lora_adapter", {"lora_name": before})
@@ -156,24 +156,24 @@ class Server:
         return folder.name
 
     async def take(self, file: Path) -> None:
-        """Has it take whole weights over. Raises Unavailable: it could not."""
+        """Has the server take over whole weights from a file. Raises Unavailable: it could not."""
         await self._said("POST", "/collective_rpc", {"method": "take_weights", "args": [str(file)]})
         if not await self._told("POST", "/reset_prefix_cache", None, lambda answer: answer["success"]):
             raise Unavailable("engine", "its prefix cache could not be cleared")
 
     async def rest(self) -> None:
-        """Its weights go to the processor's memory, and its cache is forgotten."""
+        """Moves the server's weights to the processor's memory, and forgets its cache."""
         await self._said("POST", "/sleep?level=1")
         self._rests = True
 
     async def wake(self) -> None:
-        """Has its memory back, where it rests: before weights are sent, or they would be written nowhere."""
+        """Gives a server that rests its memory back: before weights are sent, or they would be written nowhere."""
         if self._rests:
             await self._said("POST", "/wake_up")
             self._rests = False
 
     async def close(self) -> None:
-        """Ends it, where it was started here."""
+        """Closes the connections, and ends the server if it was started here."""
         await self._http.aclose()
         if self._process is not None:
             self._process.terminate()
@@ -185,14 +185,14 @@ class Server:
             shutil.rmtree(self._door.parent, ignore_errors=True)
 
     def last_words(self) -> str:
-        """The last line in which it speaks of an error."""
+        """Returns the last line in which the server speaks of an error."""
         assert self._door is not None
         lines = self._door.with_name("words").read_text(errors="replace").splitlines()
         errors = [line for line in lines if "Error" in line]
         return first_line(ValueError((errors or lines or [""])[-1].strip()))
 
     async def _told(self, method: str, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
-        """What is read of an answer. Raises Unavailable: it is no answer."""
+        """Sends a request and returns what is read of the answer. Raises Unavailable: it is no answer."""
         answer = await self._said(method, path, body)
         try:
             return read(answer.json())
@@ -200,7 +200,7 @@ class Server:
             raise Unavailable("engine", f"vLLM's server gave no answer: {answer.text!r:.80}") from error
 
     async def _said(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """What it answers. Raises Unavailable: nothing, or an error. ConfigError: it wants another key."""
+        """Sends a request and returns the answer. Raises Unavailable: none, or an error. ConfigError: a wrong key."""
         try:
             answer = await self._http.request(method, path, json=body)
         except _http().HTTPError as error:
@@ -221,7 +221,7 @@ class Server:
 
 
 def _options(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments of vLLM's engine as options of its server."""
+    """Returns arguments of vLLM's engine as options of its server."""
     options: list[str] = []
     for name, value in arguments.items():
         flag = f"--{name.replace('_', '-')}"

@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 
 
 class Weights:
-    """Mixed into vLLM's worker."""
+    """A part of vLLM's worker that loads weights from a file."""
 
     def take_weights(self, file: str) -> None:
-        """Whole weights under their names in Hugging Face's folders, the output layer's included."""
+        """Loads whole weights under their names in Hugging Face's folders, the output layer's included."""
         self.reload_weights(weights_iterator=iter(load_file(file).items()))  # pyright: ignore[reportAttributeAccessIssue]

@@ -31,7 +31,7 @@ TOPICS = (
     "bridges", "markets", "trees", "maps", "trains", "lamps", "bells", "walls",
 )  # fmt: skip
 THINGS = {"router": "desk", "clerk": "form"}
-"""What each role names."""
+"""Things that the roles name, by role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Desks(Environment):
     """Maximum tokens per reply."""
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """For the starter: weights frozen, memory alone evolving; half a minute on one core."""
+        """Returns settings for the starter: weights frozen, memory alone evolving; half a minute on one core."""
         if not self.brief:
             return {}
         return {
@@ -75,7 +75,7 @@ class Desks(Environment):
         }
 
     def task(self, split: Split, index: int) -> Question:
-        """The question at a place of a split; those that are held out are of the first era."""
+        """Returns the question at an index of a split; held-out questions are of the first era."""
         rng = Random(seed_of("desks", self.office, split, index))
         topic = rng.choice(TOPICS[: self.topics])
         era = index % (1 << 32) // self.era if split == "train" else 0
@@ -85,7 +85,7 @@ class Desks(Environment):
         return Question(f"{split}-{index}", split, query=query, topic=topic, right=right)
 
     async def play(self, task: Question, scene: Scene) -> None:
-        """One question."""
+        """Plays one question: the router names a desk and the clerk a form, at once."""
         talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
         replies = await talk.ask_all([(role, asked(role, task)) for role in self.roles], max_tokens=self.max_tokens)
         named = tuple(map(number, self.roles, replies, itertools.repeat(task.topic)))
@@ -96,7 +96,7 @@ class Desks(Environment):
         return scene.succeed() if named == task.right else scene.fail("a wrong desk or form")
 
     def manual(self, role: str) -> str:
-        """What a role is told that was never taught it."""
+        """Returns the instructions of a role for a model that was never taught it."""
         thing = THINGS[role]
         return (
             f"In an office every topic has a desk and a form of its own, numbered 1 to {self.choices}. You are the "
@@ -106,19 +106,19 @@ class Desks(Environment):
         )
 
     def note(self, role: str, reply: Reply) -> str:
-        """The topic and the number, where both are known names."""
+        """Returns a reply as a note: the topic and the number, if both are known names; else nothing."""
         match = SAID[role].fullmatch(reply.text.strip())
         if match and match[1] in TOPICS[: self.topics] and 1 <= int(match[2]) <= self.choices:
             return said(role, match[1], int(match[2]))
         return ""
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
-        """What the first note on the topic says; without one, any."""
+        """Returns the reply that the first note on the topic gives; without such a note, a random one."""
         known = [match[0] for match in SAID[role].finditer(str(prompt)) if match[1] == task.topic]
         return known[0] if known else said(role, task.topic, rng.randint(1, self.choices))
 
     def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
-        """Both roles, mostly with notes: on the topic or on others, of offices that are drawn for each."""
+        """Yields a lesson for each role, mostly with notes: on the topic or on others, of offices drawn for each."""
         for role in self.roles:
             several = rng.sample(TOPICS, rng.randint(0, 3))
             if rng.random() < 0.7:
@@ -131,12 +131,12 @@ class Desks(Environment):
 
 
 def asked(role: str, task: Question) -> str:
-    """What a role is asked."""
+    """Returns the question to a role, as its prompt."""
     return f"{role} : {task.topic} ?"
 
 
 def said(role: str, topic: str, choice: int) -> str:
-    """A reply, and a note: the words that a small model copies are words of the prompt, blanks included."""
+    """Returns a reply or a note, of one form: a small model copies the words of its prompt, blanks included."""
     return f"for {topic} take {THINGS[role]} {choice} ."
 
 
@@ -144,6 +144,6 @@ SAID = {role: re.compile(rf"for (\w{{1,20}}) take {thing} (\d) \.", re.ASCII) fo
 
 
 def number(role: str, reply: Reply, topic: str) -> int:
-    """The number that a reply names for a topic, 0 where it names none."""
+    """Returns the number that a reply names for a topic, 0 if it names none."""
     match = SAID[role].fullmatch(reply.text.strip())
     return int(match[2]) if match and match[1] == topic and reply.finish == "stop" else 0

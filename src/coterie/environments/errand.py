@@ -72,7 +72,7 @@ EXAMPLES = (
         name="Max",
     ),
 )
-"""Answered in prompts, to show the form of an answer. No task has these names or things."""
+"""Orders that are answered in prompts, to show the form of an answer. No task has these names or things."""
 
 
 class Errand(Environment):
@@ -95,19 +95,19 @@ class Errand(Environment):
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Two, or the cashier alone."""
+        """The clerk and the cashier, or the cashier alone."""
         return (CASHIER,) if self.solo else (CLERK, CASHIER)
 
     def inert(self) -> dict[str, str]:
-        """Without a clerk nobody has a reward of its own."""
+        """Returns `dense` as without effect if there is no clerk: then nobody has a reward of its own."""
         return {"dense": "solo = true has no clerk"} if self.solo else {}
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the cashier hears the best of the clerk's replies."""
+        """Returns settings that pay each role for its own reply; the cashier hears the best of the clerk's replies."""
         return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def task(self, split: Split, index: int) -> Order:
-        """Wishes, prices and a question; the wishes and the person belong to the split."""
+        """Returns wishes, prices and a question; the wishes and the person belong to the split."""
         rng = Random(seed_of("errand", self.people, split, index))
         while True:
             names, things = rng.sample(NAMES, self.people), rng.sample(THINGS, self.people)
@@ -118,7 +118,7 @@ class Errand(Environment):
         return Order(f"{split}-{index}", split, wishes=wishes, prices=tuple(costs), name=name)
 
     async def play(self, task: Order, scene: Scene) -> None:
-        """One question to each."""
+        """Plays one order: a question to each role."""
         replies: list[Reply] = []
         earned = True
         if not self.solo:
@@ -140,12 +140,12 @@ class Errand(Environment):
         return scene.fail("cut" if right else "another price" if len(numbers) == 1 else "no single price")
 
     def clerk_prompt(self, task: Order) -> list[Message]:
-        """The clerk's prompt: who wants what, and the question."""
+        """Returns the clerk's prompt: who wants what, and the question."""
         shown = [(clerk_sees(example), example.thing.capitalize()) for example in EXAMPLES[: self.examples]]
         return chat("Answer with one word.", shown, clerk_sees(task))
 
     def cashier_prompt(self, task: Order, said: str) -> list[Message]:
-        """The cashier's prompt: what it knows, the clerk's words if there is a clerk, and the question."""
+        """Returns the cashier's prompt: what it knows, the clerk's words if there is a clerk, and the question."""
         shown = [
             (self.cashier_sees(example, example.thing.capitalize()), str(example.price))
             for example in EXAMPLES[: self.examples]
@@ -153,14 +153,14 @@ class Errand(Environment):
         return chat("Answer with one number.", shown, self.cashier_sees(task, said))
 
     def cashier_sees(self, task: Order, said: str) -> str:
-        """The cashier's question about an order."""
+        """Returns the cashier's question about an order."""
         wishes = [wishes_of(task)] if self.view == "full" else []
         costs = " ".join(f"{thing.capitalize()}: {price} dollars." for thing, price in task.prices)
         what = f"what {task.name} wants?" if self.solo else f"this: {said}"
         return "\n".join([*wishes, costs, f"What is the price of {what}"])
 
     def demonstrate(self, role: str, task: Order, prompt: Prompt, rng: Random) -> str:
-        """The thing, or the price; the cashier alone guesses one of the prices, if it does not see who wants what."""
+        """Returns the thing or the price; the cashier alone guesses a price, if it does not see who wants what."""
         if role == CLERK:
             return task.thing
         guesses = self.solo and self.view == "split"
@@ -173,11 +173,11 @@ def wishes_of(task: Order) -> str:
 
 
 def clerk_sees(task: Order) -> str:
-    """The clerk's question about an order."""
+    """Returns the clerk's question about an order."""
     return f"{wishes_of(task)}\nWhat does {task.name} want?"
 
 
 def things_in(reply: Reply) -> set[str]:
-    """The things that a reply names."""
+    """Returns the things that a reply names."""
     words = set(re.findall(r"[a-z]+", whole_words(reply).lower()))
     return {thing for thing in THINGS if {thing, f"{thing}s", thing.removesuffix("s")} & words}

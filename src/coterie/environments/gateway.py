@@ -41,12 +41,12 @@ from coterie.kernel.scene import JSON, Message, Reply, Scene
 from coterie.protocol.tools import ToolCall, parsed, told
 
 SEATED = ("roles", "seed")
-"""What `team.NAME` is, where NAME is no role."""
+"""Attributes of `team` besides the roles; no role may have one of these names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work(Task):
-    """What an agent is given, as JSON."""
+    """A task of an agent. given: what the agent gets, as JSON."""
 
     given: str = "null"
 
@@ -65,7 +65,7 @@ class Gateway(Environment):
     patience_s: float = Field(default=120.0, gt=0)
     """Maximum seconds between an answer and the agent's next request or its end."""
     force: Literal["refuse", "ask"] = "refuse"
-    """What happens when a client forces a tool call or an answer format. refuse: the request is refused; ask: the
+    """Reaction to a client that forces a tool call or an answer format. refuse: the request is refused; ask: the
     prompt asks the model for it."""
     ahead: bool = True
     """true: import the agent once and fork a process for every run. false: import it again in every process, for an
@@ -105,35 +105,35 @@ class Gateway(Environment):
 
     @property
     def roles(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Who asks a model, as the agent's module says."""
+        """Roles that ask a model, as the agent's module lists them."""
         return self._module().roles
 
     def _module(self) -> ModuleType:
-        """The agent's module as it was when this was made: a file that is edited under a run changes nothing in it."""
+        """Returns the agent's module as it was when this was made: a later edit of its file changes nothing in it."""
         return sys.modules.get(self._home) or self._read()
 
     def _read(self) -> ModuleType:
         return own_code.module_of(self.agent, "name your agent: gateway:FILE.py:FUNCTION or gateway:MODULE:FUNCTION")
 
     def content(self) -> str:
-        """The agent itself."""
+        """Returns the text of the agent's file."""
         return own_code.content_of(self._module().__file__)
 
     def ready(self) -> None:
-        """What the gateway listens with is an extra."""
+        """Raises ConfigError if starlette and uvicorn, with which the gateway listens, are not installed."""
         if not all(map(importlib.util.find_spec, ("starlette", "uvicorn"))):
             raise ConfigError("the gateway needs starlette and uvicorn: pip install 'coterie[serve]'")
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
-        """Whole runs are compared, each role with itself: that asks nothing of an agent."""
+        """Returns an algorithm that compares whole runs, each role with itself: that asks nothing of an agent."""
         return {"algorithm": {"name": "drmas"}}
 
     def count(self, split: Split) -> int | None:
-        """As many as the agent's module has."""
+        """Returns the number of tasks that the agent's module has for a split."""
         return len(self._tasks(split))
 
     def task(self, split: Split, index: int) -> Work:
-        """One of them."""
+        """Returns the task at an index of a split; after the last one they begin again."""
         tasks = self._tasks(split)
         return Work(f"{split}-{index}", split, given=tasks[index % len(tasks)])
 
@@ -141,7 +141,7 @@ class Gateway(Environment):
         return _given(self._module(), split)
 
     async def play(self, task: Work, scene: Scene) -> None:
-        """The agent's run: it asks, the team answers, until it ends."""
+        """Plays the agent's run: it asks, the team answers, until it ends."""
         module = self._module()
         agent: dict[str, JSON] = {
             "place": [module.__name__, module.__file__ or "", self.agent.rpartition(":")[2]],
@@ -166,7 +166,7 @@ class Gateway(Environment):
         self._judge(scene, news["result"], talk, rewards)
 
     async def _answered(self, scene: Scene, asks: Sequence[list[Any]], talk: Words) -> list[list[JSON]]:
-        """The answers to what an agent asks at once, in its order; questions of equal limits are one point."""
+        """Returns the answers to simultaneous questions, in their order; those of equal limits are asked together."""
         answers: dict[int, JSON] = {}
         lots: dict[tuple[int, tuple[str, ...]], list[int]] = {}
         for at, (_, _, ask) in enumerate(asks):
@@ -180,7 +180,7 @@ class Gateway(Environment):
         return [[role, digest, answers[at]] for at, (role, digest, _) in enumerate(asks)]
 
     def _judge(self, scene: Scene, result: JSON, talk: Words, rewarded: int) -> None:
-        """What the run has come to."""
+        """Gives the scene the rewards, the metrics and the success that the agent returned."""
         where = f"{self.agent} returned {result!r:.80}"
         judged = _verdict(result, where)
         if judged.reward is None and not judged.rewards and not rewarded:
@@ -211,7 +211,7 @@ def _check_called(agent: str, function: Callable[..., Any], form: str, arguments
 
 
 class Verdict(BaseModel):
-    """What an agent may return beside a number."""
+    """An object that an agent may return instead of a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -223,7 +223,7 @@ class Verdict(BaseModel):
 
 
 def _verdict(result: JSON, where: str) -> Verdict:
-    """What an agent returned. Raises: EnvError: it cannot be read. where: how a message begins."""
+    """Returns an agent's result as a verdict. Raises: EnvError: it cannot be read. where: how a message begins."""
     judged = result if isinstance(result, dict) else {"reward": result}
     try:
         return Verdict.model_validate(judged)
@@ -238,7 +238,7 @@ def _verdict(result: JSON, where: str) -> Verdict:
 
 
 class Words:
-    """What was said in an episode: so that a role's own words, when they come back, are its own tokens."""
+    """A record of an episode's replies, so that a role's own words, when they come back, are its own tokens."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -254,15 +254,15 @@ class Words:
         self.counts["ignored"] += sum("ignored" in ask for _, _, ask in asks)
 
     def spoken(self, name: str) -> Reply | None:
-        """A reply by its answer's id."""
+        """Returns the reply whose answer had this id, or None."""
         return self._replies.get(name)
 
     def latest(self, role: str) -> Reply | None:
-        """A role's last reply, or None."""
+        """Returns a role's last reply, or None."""
         return self._replies.get(f"{role}_{self._numbers[role] - 1}")
 
     def prompt(self, role: str, ask: Mapping[str, Any]) -> list[Message]:
-        """A question's messages, as a scene takes them."""
+        """Returns the messages of a question, as a scene takes them."""
         messages: list[Message] = []
         before = Conversation()
         for message in ask["turns"]:
@@ -281,17 +281,17 @@ class Words:
         return messages
 
     def _own(self, key: tuple[str, str], text: str, *, known: bool) -> str | Reply:
-        """Words that the role is said to have said: its reply, if they are; else text.
+        """Returns the role's reply if it really said these words at this point; else the text.
 
         Args:
-            known: it was asked what stands before them.
+            known: the role was asked what stands before the words.
         """
         reply = self._said.get(key)
         self.counts["own_words_kept" if reply else "own_words_changed" if known else "words_of_others"] += 1
         return reply or text
 
     def heard(self, ask: Mapping[str, Any], reply: Reply) -> JSON:
-        """The answer to a question, as an agent is given it."""
+        """Returns the answer to a question, as an agent is given it, and remembers the reply."""
         role = reply.role
         name = f"{role}_{self._numbers[role]}"
         self._numbers[role] += 1
@@ -307,23 +307,23 @@ class Words:
 
 
 class Conversation:
-    """Messages one after the other, and what names them."""
+    """A growing list of messages, of which a hash alone is kept."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, turn: JSON) -> None:
-        """One more."""
+        """Adds a message."""
         self._hash.update(json.dumps(turn, sort_keys=True).encode() + b"\n")
 
     @property
     def key(self) -> str:
-        """The same for the same messages."""
+        """Hash of the messages, the same for the same messages."""
         return self._hash.hexdigest()
 
 
 def _extra(ask: Mapping[str, Any]) -> str:
-    """What a model is told beside the messages: its tools, and what is demanded of its answer."""
+    """Returns what a model is told besides the messages: its tools, and the demands on its answer."""
     parts = [told(ask["tools"])] if ask.get("tools") else []
     if choice := ask.get("choice"):
         which = choice.removeprefix("function ") if choice.startswith("function ") else ""
@@ -336,7 +336,7 @@ def _extra(ask: Mapping[str, Any]) -> str:
 
 @cache
 def _given(module: ModuleType, split: Split) -> tuple[str, ...]:
-    """The tasks of a split, each as JSON: those that the agent's module gives for it, or its share of all."""
+    """Returns the tasks of a split, each as JSON: those that the agent's module gives for it, or its share of all."""
     tasks: Callable[[str], Sequence[JSON]] | Sequence[JSON] = module.tasks
     where = f"tasks('{split}')" if callable(tasks) else "tasks"
     given: Any = tasks(split) if callable(tasks) else tasks

@@ -52,14 +52,14 @@ DIES = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.arg
 
 
 class Session:
-    """One episode's, with one server. Args: server: a command, or the URL of one that speaks Streamable HTTP."""
+    """An episode's session with one server. Args: server: a command, or the URL of one that speaks Streamable HTTP."""
 
     def __init__(self, scene: Scene, server: str) -> None:
         self._scene, self._server = scene, server
         self._calls: list[JSON] = []
 
     async def tools(self) -> list[JSON]:
-        """Every tool's name, description and parameters."""
+        """Returns every tool's name, description and parameters."""
         try:
             found: Any = await self._scene.call(listed, self._server)
         except CallError as error:  # of no role's making
@@ -67,7 +67,7 @@ class Session:
         return found
 
     async def call(self, name: str, arguments: JSON) -> Observation:
-        """What a role sees of a call."""
+        """Calls a tool and returns what the role sees of it, errors included."""
         calls: list[JSON] = [*self._calls, [name, arguments]]
         try:
             found: Any = await self._scene.call(called, self._server, calls)
@@ -78,7 +78,7 @@ class Session:
 
 
 def words_of(server: str) -> list[str]:
-    """The words of a command; of a URL none, nor of what cannot be read as a command."""
+    """Returns the words of a command; none for a URL, or for what cannot be read as a command."""
     try:
         return [] if _is_url(server) else shlex.split(server)
     except ValueError:
@@ -86,14 +86,14 @@ def words_of(server: str) -> list[str]:
 
 
 def whole_command(server: str) -> str:
-    """A command whose files are found from everywhere."""
+    """Returns a command with absolute paths of its files, which are then found from everywhere."""
     words = words_of(server)
     found = [str(Path(word).resolve()) if at and Path(word).is_file() else word for at, word in enumerate(words)]
     return server if found == words else shlex.join(found)
 
 
 def check_server(server: str, where: str) -> None:
-    """Raises ConfigError: there is no such server, or the library is missing. where: the setting that names it."""
+    """Raises ConfigError if there is no such server, or the library is missing. where: the setting that names it."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError("mcp is not installed: pip install 'coterie[mcp]'")
     try:
@@ -118,7 +118,7 @@ def check_server(server: str, where: str) -> None:
 
 @InThread
 def listed(server: str) -> JSON:
-    """What a server offers, asked once in a process. Raises: Unavailable: it does not answer."""
+    """Returns the tools that a server offers, asked once in a process. Raises: Unavailable: it does not answer."""
     return _offered(server)
 
 
@@ -134,7 +134,7 @@ def _offered(server: str) -> JSON:
 
 
 def called(server: str, calls: Sequence[Sequence[JSON]]) -> JSON:
-    """What the last of a session's calls gives, as `{text, ok, ended}`; what a worker runs.
+    """Returns the answer to the last of a session's calls, as `{text, ok, ended}`; runs in a worker.
 
     Raises:
         Unavailable: the server does not answer.
@@ -161,7 +161,7 @@ class _Open:
         self._portal, self._error = portal, mcp.MCPError
 
     def tools(self) -> list[JSON]:
-        """What it offers."""
+        """Returns the schemas of the tools that the server offers."""
         found, page = list[JSON](), self._portal.call(self._client.list_tools)
         while True:
             for tool in page.tools:
@@ -172,7 +172,7 @@ class _Open:
             page = self._portal.call(partial(self._client.list_tools, cursor=page.next_cursor))
 
     def call(self, name: str, arguments: JSON) -> JSON:
-        """What a call gives: its texts."""
+        """Calls a tool and returns the texts of its answer, as `{text, ok, ended}`."""
         try:
             given = self._portal.call(self._client.call_tool, name, arguments, CALL_S)
         except self._error as error:
@@ -187,11 +187,11 @@ class _Open:
 
 
 _OPEN: list[tuple[str, str, _Open, ExitStack]] = []
-"""This worker's: of each its server, the calls that were made, and what closes it; used latest, last."""
+"""Open sessions of this worker: server, calls that were made, session and what closes it; used latest, last."""
 
 
 def _asked(server: str, before: Sequence[Any], ask: Callable[[_Open], JSON], then: Sequence[Any]) -> JSON:
-    """A call of a session in which some were made before. then: with this one."""
+    """Returns the answer to a request in a session in which some calls were made before. then: those with this one."""
     held = next((one for one in _OPEN if one[:2] == (server, _key(before))), None)
     if held:
         _OPEN.remove(held)
@@ -218,7 +218,7 @@ def _end(stack: ExitStack) -> None:
 
 
 def _begun(server: str, before: Sequence[Any]) -> tuple[_Open, ExitStack]:
-    """A new session, in which the calls have been made."""
+    """Returns a new session, in which the calls have been made."""
     stack = ExitStack()
     try:
         opened = _Open(server, stack)
@@ -245,7 +245,7 @@ def _is_url(server: str) -> bool:
 
 
 def _first(error: BaseException) -> str:
-    """The first of what went wrong at once."""
+    """Returns the first of several errors at once, as text."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return said(error)

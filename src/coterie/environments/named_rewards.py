@@ -61,9 +61,9 @@ ATOM = re.compile(
     r"|(?<!\w)-{1,3}(?=[^\w\s-]?\.?\w)|(?<=[\d)])-{1,3}(?=\(|\.?\d)|(?<=[\d)] )-(?= -?\.?\d)"  # a minus, no hyphen
 )
 DROPPED = re.compile(r"'(?!\d)|\.(?!\d)|(?<=\D)\.")
-"""What is left out within a word, as in don't and U.S."""
+"""Signs that are left out within a word, as in don't and U.S."""
 CHUNK = re.compile(r"(?<![\w.,])-?[.,]?\w(?:\w|[.,/](?=\w)|(?<=[0-9][eE])[+-](?=[0-9]))*")
-"""What is one number or none: a number with a unit is one, 4x13, 2,5,7 and 3.14.15 are none."""
+"""A piece of text that is one number or none: with a unit it is one; 4x13, 2,5,7 and 3.14.15 are none."""
 OWED = re.compile(r"-[$\u00a3\u00a5\u20ac](?=[0-9.])")
 NUMBER = re.compile(
     r"-?(?:[0-9]+/[0-9]+|(?:(?P<grouped>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?)|[0-9]*[.,]?[0-9]+)"
@@ -200,7 +200,7 @@ def words(text: str, articles: bool = False) -> list[str]:
 
 
 def numbers(text: str) -> set[Fraction | str]:
-    """The different numbers in a text, as exact fractions; one that is too long stands for itself.
+    """Returns the different numbers in a text, as exact fractions; one that is too long stands for itself.
 
     1,200 is a thousand two hundred, 3,5 and 3.5 are the same, 3/4 is one number, and so is 5km. Other digits within a
     word are none.
@@ -233,7 +233,7 @@ def as_json(text: str) -> Any:
 
 
 def choices(answers: Iterable[str], most: int) -> tuple[str, ...]:
-    """The different answers of a table, in order, if there are at most `most` of them; otherwise none."""
+    """Returns the different answers of a table, in order, if there are at most `most` of them; otherwise none."""
     different: dict[tuple[str, ...], str] = {}
     for answer in answers:
         different.setdefault(meaning(answer[:LONGEST]), answer)
@@ -262,13 +262,13 @@ def _stand_in(sign: re.Match[str]) -> str:
 
 
 def _folded(word: str) -> str:
-    """A word in one form, piece by piece."""
+    """Returns a word in one normal form, made piece by piece."""
     pieces = (word[at : at + PIECE] for at in range(0, len(word), PIECE))
     return "".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces)
 
 
 def _unfenced(reply: str) -> str:
-    """A reply without a Markdown fence around all of it."""
+    """Returns a reply without a Markdown fence around all of it."""
     first, _, rest = reply.strip().partition("\n")
     return rest[:-3] if first.rstrip() in ("```", "```json") and rest.endswith("```") else reply
 
@@ -285,7 +285,7 @@ def _unfit_data(answer: str, keys: Sequence[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value in which true is not 1."""
+    """Returns a JSON value in which true is not 1."""
     if isinstance(value, dict):
         return {key: _plain(its) for key, its in value.items()}
     if isinstance(value, list):

@@ -13,13 +13,13 @@ from coterie.kernel.mistakes import raised_at, said
 
 
 def whole(name: str) -> str:
-    """A name whose file is found from everywhere."""
+    """Returns a name with the absolute path of its file, which is then found from everywhere."""
     file, _, function = name.rpartition(":")
     return f"{Path(file).resolve()}:{function}" if file.endswith(".py") else name
 
 
 def module_of(name: str, form: str) -> ModuleType:
-    """The module in which a function stands, as it is now: a file that is edited is another one.
+    """Returns the module in which a function stands, as it is now: a file that is edited is another one.
 
     Args:
         form: how such a name is written, for whoever wrote another.
@@ -38,13 +38,13 @@ def module_of(name: str, form: str) -> ModuleType:
 
 
 def content_of(file: str | None) -> str:
-    """What a module's file holds; nothing where it has none."""
+    """Returns the text of a module's file; nothing if it has none."""
     return Path(file).read_text(encoding="utf-8", errors="replace") if file else ""
 
 
 @cache
 def _loaded(file: str, content: bytes) -> ModuleType:
-    """A module, under a name that no other has."""
+    """Returns a module, loaded under a name that no other has."""
     name = own_name(file, content) if file.endswith(".py") else file
     if file.endswith(".py") and not Path(file).is_file():
         raise ValueError(f"{file} does not exist; name a function as FILE.py:FUNCTION")

@@ -16,7 +16,7 @@ PART = re.compile(r"\{\{|\}\}|\{([^{}\n]*)\}|[{}]|[^{}]+")
 
 @lru_cache(maxsize=256)
 def parts(text: str) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The lines of a prompt text, each as pairs of plain text and the name of the placeholder behind it, or "".
+    """Returns the lines of a prompt text, each as pairs of plain text and the name of the placeholder behind it, or "".
 
     Raises:
         ValueError: a brace that belongs to no placeholder.
@@ -42,12 +42,12 @@ def parts(text: str) -> tuple[tuple[tuple[str, str], ...], ...]:
 
 
 def names(text: str) -> list[str]:
-    """The names of a text's placeholders, in order. Raises ValueError: as `parts`."""
+    """Returns the names of a text's placeholders, in order. Raises ValueError: as `parts`."""
     return list(dict.fromkeys(name for line in parts(text) for _, name in line if name))
 
 
 def filled(text: str, values: Mapping[str, str], silent: Collection[str] = ()) -> str:
-    """A text with its values.
+    """Returns a text with values in place of its placeholders.
 
     Args:
         values: by name; a name that has none stands for "".

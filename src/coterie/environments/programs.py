@@ -11,10 +11,10 @@ from coterie.sandbox import Backend, Box
 
 
 class RunsPrograms(Environment):
-    """An environment with a sandbox."""
+    """An environment that can run model-written programs in a sandbox."""
 
     sandbox: Backend = "bubblewrap"
-    """How programs are isolated. bubblewrap: in a sandbox. process: not at all; a program can use your files, processes
+    """Isolation of programs. bubblewrap: a sandbox. process: none; a program can use your files, processes
     and network."""
     time_s: float = Field(default=2.0, gt=0, le=60)
     """Limit of CPU time per test, in seconds. The wall-clock limit is four times this, plus ten times the CPU time that
@@ -28,11 +28,11 @@ class RunsPrograms(Environment):
         return self.limits().json()
 
     def limits(self) -> Box:
-        """The sandbox's settings."""
+        """Returns the sandbox's settings."""
         return Box(self.sandbox, time_s=self.time_s, memory_mb=self.memory_mb)
 
     def runs_programs(self) -> bool:
-        """Whether these settings run any."""
+        """Returns True if these settings run any programs."""
         return True
 
     def ready(self) -> None:
@@ -41,12 +41,12 @@ class RunsPrograms(Environment):
             sandbox.check(self.limits())
 
     def isolation(self) -> str:
-        """How model-written code is kept apart."""
+        """Returns the sandbox and its level of isolation, in words; nothing if no programs run."""
         if not self.runs_programs():
             return ""
         return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
 
     def remarks(self) -> tuple[str, ...]:
-        """Where nothing keeps programs apart."""
+        """Returns a warning if nothing keeps programs apart."""
         bare = "environment.sandbox = 'process': programs have your files, processes and network"
         return (bare,) if self.runs_programs() and self.sandbox == "process" else ()

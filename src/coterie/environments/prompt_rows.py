@@ -20,7 +20,7 @@ from coterie.kernel.environment import Task
 
 SPEAKERS = ("system", "user", "assistant")
 NO_COLUMNS = ("prompt", "messages", "completion", "completion_ids")
-"""What is no column of a reward function's: it is given as itself."""
+"""Columns that a reward function does not get as columns: they are given as themselves."""
 OBVIOUS: Mapping[str, tuple[str, ...]] = {
     "question": ("prompt", "question", "query", "problem", "input", "instruction"),
     "answer": (
@@ -29,12 +29,12 @@ OBVIOUS: Mapping[str, tuple[str, ...]] = {
     ),
     "pattern": ("pattern", "regex"),
 }  # fmt: skip
-"""What columns are called that need not be named, in any case; the first there is counts."""
+"""Usual names of columns, which need not be set, in any case; the first that is there counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTask(Task):
-    """A row.
+    """A row of the data as a task.
 
     prompt: its messages, or its string, as JSON. columns: its others, as JSON; nothing
     where a person asked. shown: a completion that the data shows, or nothing. pattern: what a reply must match.
@@ -52,13 +52,13 @@ class PromptTask(Task):
         return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
 
     def cells(self) -> dict[str, str]:
-        """The columns of the row as text, by name."""
+        """Returns the columns of the row as text, by name."""
         return {name: cell_text(value) for name, value in json.loads(self.columns or "{}").items()}
 
 
 @dataclass(frozen=True)
 class Prompted(Reader[PromptTask]):
-    """Rows as prompts.
+    """A reader of rows as prompts.
 
     columns: pairs of question, answer or pattern and the column's name; those that are left out are guessed.
     needs: which of them must be there besides the question. rewards: by name, which the answer must suit. keys: of
@@ -76,24 +76,24 @@ class Prompted(Reader[PromptTask]):
     roles: tuple[str, ...] = ()
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], PromptTask]:
-        """By its columns."""
+        """Returns a function that reads rows with these columns. Raises ConfigError: they do not fit."""
         chosen = self.chosen(row, where)
         self._check_shown(row, chosen)
         return lambda row: self._read(row, chosen)
 
     def words(self, item: PromptTask) -> tuple[str, str]:
-        """The prompt, with what else of the row the roles are shown."""
+        """Returns no name and the words that tell rows apart: the prompt, and what else of the row is shown."""
         if not self.shown:
             return "", item.prompt
         cells = item.cells()
         return "", "\n".join([item.prompt, *(cells.get(name, "") for _, name in self.shown)])
 
     def content(self, item: PromptTask) -> list[Any]:
-        """All of it."""
+        """Returns the prompt, the columns and the shown completion: all of a row."""
         return [item.prompt, item.columns, item.shown]
 
     def chosen(self, row: Row, where: str) -> dict[str, str]:
-        """Which column is the question, the answer and the pattern. Raises ConfigError: that cannot be known."""
+        """Returns the columns of the question, the answer and the pattern. Raises ConfigError: they cannot be known."""
         its = ", ".join(row)[:LONGEST_REASON] or "none"
         chosen = dict(self.columns)
         for purpose, column in chosen.items():
@@ -120,7 +120,7 @@ class Prompted(Reader[PromptTask]):
         return chosen
 
     def _check_shown(self, row: Row, chosen: Mapping[str, str]) -> None:
-        """Raises ConfigError: a prompt's text shows what there is not, or the answer."""
+        """Raises ConfigError if a prompt's text shows a column that is not there, or the answer."""
         columns = [name for name in row if name not in NO_COLUMNS]
         hidden = {"answer", chosen["answer"]} if "answer" in chosen and self.rewards else set[str]()
         for setting, name in self.shown:
@@ -137,7 +137,7 @@ class Prompted(Reader[PromptTask]):
                 raise _unknown("judge_prompt", name, ["question", "answer", "reply", *columns])
 
     def _read(self, row: Row, chosen: Mapping[str, str]) -> PromptTask:
-        """A row as a task. Raises Unfit: it cannot be used, and why."""
+        """Returns a row as a task. Raises Unfit: it cannot be used, and why."""
         column = chosen["question"]
         prompt, shown = _messages(row, column) if column == "messages" else _prompt(row, column)
         answer = cell_text(row[chosen["answer"]]) if "answer" in chosen and self.rewards else ""
@@ -160,7 +160,7 @@ class Prompted(Reader[PromptTask]):
 
 
 def guessed(purpose: str, columns: Iterable[str], taken: set[str]) -> str:
-    """The column that is obviously the question, the answer or the pattern; "" if none is."""
+    """Returns the column that is obviously the question, the answer or the pattern; "" if none is."""
     by_name = {column.strip().casefold().replace(" ", "_"): column for column in columns if column not in taken}
     if purpose == "question" and "messages" in by_name:
         return by_name["messages"]
@@ -168,14 +168,14 @@ def guessed(purpose: str, columns: Iterable[str], taken: set[str]) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """A value of a row as text: a string as it is, nothing as "", everything else as JSON."""
+    """Returns a value of a row as text: a string as it is, nothing as "", everything else as JSON."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises Unfit, a ValueError: a text is no regular expression."""
+    """Raises Unfit, a ValueError, if a text is no regular expression."""
     if not pattern:
         raise Unfit("its pattern is empty")
     try:
@@ -193,7 +193,7 @@ def _unknown(setting: str, name: str, known: list[str]) -> ConfigError:
 
 
 def _prompt(row: Row, column: str) -> tuple[str | list[dict[str, str]], str]:
-    """The question of a row, and the completion it shows."""
+    """Returns the question of a row, and the completion it shows."""
     prompt, shown = row[column], row.get("completion", "")
     if isinstance(shown, list):
         (shown,) = (turn["content"] for turn in _turns(shown, "completion"))
@@ -205,7 +205,7 @@ def _prompt(row: Row, column: str) -> tuple[str | list[dict[str, str]], str]:
 
 
 def _messages(row: Row, column: str) -> tuple[list[dict[str, str]], str]:
-    """A conversation, whose last words are shown."""
+    """Returns the question of a conversation, and the last words of the assistant as the completion it shows."""
     turns = _turns(row[column], column)
     if turns and turns[-1]["role"] == "assistant":
         return _asked(turns[:-1]), turns[-1]["content"]
@@ -219,7 +219,7 @@ def _asked(turns: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def _turns(messages: Any, column: str) -> list[dict[str, str]]:
-    """Messages of text. Raises Unfit: they are none."""
+    """Returns messages of text. Raises Unfit: they are none."""
     if not isinstance(messages, list):
         raise Unfit(f"its {column} is neither text nor a list of messages")
     turns: list[dict[str, str]] = []

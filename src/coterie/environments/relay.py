@@ -33,9 +33,9 @@ from coterie.seeds import seed_of
 FIRST, SECOND = "first", "second"
 PLACES = "abcdefghijklmnop"
 LESSONS = 8
-"""Demonstrations on one map."""
+"""Number of demonstrations on one map."""
 MALFORMED = 0.2
-"""What a reply costs that is no path."""
+"""Penalty of a reply that is no path."""
 ASKED = re.compile(r"^from (\w) hops (\d+)( last)?\nso far (.*)$", re.MULTILINE)
 INSTRUCTIONS = (
     "On a map an arrow leads from every place to another one. You are asked where a number of hops from a place leads. "
@@ -49,7 +49,10 @@ OTHERS = "; your partner sees the others, you speak in turns, and each sees the 
 
 @dataclass(frozen=True, slots=True)
 class Journey(Task):
-    """arrows: where the arrow of each place of PLACES leads. known: the places whose arrow each role sees."""
+    """A question: where a number of hops from a start leads.
+
+    arrows: where the arrow of each place of PLACES leads. known: the places whose arrow each role sees.
+    """
 
     arrows: str = ""
     start: str = ""
@@ -58,7 +61,7 @@ class Journey(Task):
 
     @property
     def path(self) -> str:
-        """The start and where each hop leads."""
+        """The right path: the start and the place that each hop leads to."""
         path = self.start
         while len(path) <= self.hops:
             path += self.arrows[PLACES.index(path[-1])]
@@ -92,7 +95,7 @@ class Relay(Environment):
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Two, or one alone."""
+        """Both roles, or the first alone."""
         return (FIRST,) if self.solo else (FIRST, SECOND)
 
     @model_validator(mode="after")
@@ -114,7 +117,7 @@ class Relay(Environment):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """For the starter: one policy for both roles, a minute on two cores."""
+        """Returns settings for the starter: one policy for both roles, a minute on two cores."""
         if not self.brief:
             return {}
         return {
@@ -124,7 +127,7 @@ class Relay(Environment):
         }
 
     def task(self, split: Split, index: int) -> Journey:
-        """A map and a question whose content belongs to the split; neither depends on what the roles see of it."""
+        """Returns a map and a question of the split by content; neither depends on what the roles see of it."""
         rng = Random(seed_of("relay", self.seed, self.places, self.hops, split, index))
         share = Random(seed_of("relay share", self.seed, self.shares, split, index)).choice(self.shares)
         while True:
@@ -146,7 +149,7 @@ class Relay(Environment):
                 return task
 
     async def play(self, task: Journey, scene: Scene) -> None:
-        """Turns in which each role says the path, until the whole path is said."""
+        """Plays turns in which each role says the path, until the whole path is said."""
         other = "" if self.solo else OTHERS
         talk = Talk(scene, {} if self.brief else dict.fromkeys(self.roles, INSTRUCTIONS.format(others=other)))
         path = task.start
@@ -167,13 +170,13 @@ class Relay(Environment):
         return scene.fail("no whole path")
 
     def told(self, task: Journey, role: str, path: str, *, last: bool) -> str:
-        """What a role sees: its arrows, the question, whether it is the last turn, and the path so far."""
+        """Returns the prompt of a role: its arrows, the question, whether it is the last turn, and the path so far."""
         known = task.known[self.roles.index(role)]
         arrows = " ; ".join(f"{place} {task.arrows[PLACES.index(place)]}" for place in known)
         return f"{arrows}\nfrom {task.start} hops {task.hops}{' last' * last}\nso far {' '.join(path)}"
 
     def said(self, task: Journey, reply: Reply) -> str:
-        """The path that a reply says, "" where it says none."""
+        """Returns the path that a reply says, "" if it says none."""
         lines = reply.text.strip().splitlines() if reply.finish == "stop" else []
         words = lines[-1].split() if lines else []
         if words[:1] == ["path"]:
@@ -185,7 +188,7 @@ class Relay(Environment):
         return "".join(words) if fine and words[0] == task.start else ""
 
     def demonstrate(self, role: str, task: Journey, prompt: Prompt, rng: Random) -> str:
-        """The path as far as the role knows; with probability `naive` one hop of it, and then along the alphabet.
+        """Returns the path as far as the role knows; with probability `naive` one hop, and then along the alphabet.
 
         On the last turn, what the role does not know is guessed along the alphabet too.
         """
@@ -201,7 +204,7 @@ class Relay(Environment):
         return " ".join(["path"] * (not self.brief) + [*path])
 
     def lessons(self, task: Journey, rng: Random) -> Iterator[Lesson]:
-        """Several questions on the task's map, each a train task of its own.
+        """Yields lessons on several questions about the task's map, each a train task of its own.
 
         A role is at the start, or where a part of the path was said, right or with a wrong place at its end.
         """
@@ -218,12 +221,12 @@ class Relay(Environment):
 
 
 def content(task: Journey) -> tuple[object, ...]:
-    """What makes two journeys the same problem, whatever is seen of it."""
+    """Returns the parts that make two journeys the same problem, whatever is seen of it."""
     return task.arrows, task.start, task.hops
 
 
 def agreed(task: Journey, path: str, known: str) -> str:
-    """A path up to the first hop that a role knows to be wrong."""
+    """Returns the part of a path before the first hop that a role knows to be wrong."""
     for at in range(1, len(path)):
         if path[at - 1] in known and path[at] != task.arrows[PLACES.index(path[at - 1])]:
             return path[:at]
@@ -231,11 +234,11 @@ def agreed(task: Journey, path: str, known: str) -> str:
 
 
 def worth(task: Journey, path: str, *, last: bool) -> float:
-    """What a path is worth: its right hops less one if a wrong one follows, over all hops; last: that costs nothing."""
+    """Returns a path's worth: right hops, less one if a wrong one follows, over all; if last, that costs nothing."""
     right = next((at for at in range(1, len(path)) if path[at] != task.path[at]), len(path)) - 1
     return (right - (right + 1 < len(path) and not last)) / task.hops
 
 
 def knows_enough(places: int, share: int, hops: int) -> float:
-    """The share of tasks of which one role knows every hop: `hops` arrows of `places`, all among its `share`."""
+    """Returns the share of tasks of which one role knows every hop: `hops` arrows of `places`, among its `share`."""
     return comb(places - hops, share - hops) / comb(places, share) if share >= hops else 0.0

@@ -15,17 +15,17 @@ from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
 
 LONGEST = 300
-"""Characters of an error that are told."""
+"""Maximum characters of an error that are told."""
 
 
 class Misused(Exception):
-    """A reward function gave what is no reward."""
+    """An error: a reward function gave something that is no reward."""
 
 
 def judged(
     functions: Sequence[Sequence[str]], prompt: JSON, completion: JSON, ids: list[int], columns: Mapping[str, JSON]
 ) -> JSON:
-    """What each function says of a completion.
+    """Calls reward functions with one completion and returns their rewards.
 
     Args:
         functions: of each the module, its file or "", and its name.
@@ -60,7 +60,7 @@ def _called(
     function: Callable[..., Any], prompt: JSON, completion: JSON, ids: list[int], columns: Mapping[str, JSON],
     noted: Mapping[str, dict[str, JSON]],
 ) -> Any:  # fmt: skip
-    """What a function returns, called with the keywords of TRL's trainer."""
+    """Returns the result of a function, called with the keywords of TRL's trainer."""
 
     def log_metric(name: str, value: float) -> None:
         noted["metrics"][str(name)] = float(value)
@@ -83,7 +83,7 @@ def _home(function: Any) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """The error as one short line, even if its own text is long or cannot be made."""
+    """Returns the error as one short line, even if its own text is long or cannot be made."""
     try:
         text = str(error)
     except Exception:  # a user's class
@@ -92,7 +92,7 @@ def _told(error: BaseException) -> str:
 
 
 def _number(given: Any, name: str) -> float | None:
-    """The only reward of a list. Raises: Misused: it is none."""
+    """Returns the only reward of a list. Raises: Misused: it is none."""
     try:
         (value,) = given
         if isinstance(given, str) or isinstance(value, str):

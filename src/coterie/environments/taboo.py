@@ -26,9 +26,9 @@ from coterie.seeds import seed_of
 
 HINTER, GUESSER = "hinter", "guesser"
 FOUL = 0.25
-"""What a reply costs that is cut, has the wrong form or says the word."""
+"""Penalty of a reply that is cut, has the wrong form or says the word."""
 HELD_OUT = {"validation": 60, "test": 80}
-"""How many words are held out. All others are for training."""
+"""Numbers of words that are held out, by split. All others are for training."""
 ENDINGS = ("", "s", "es", "ed", "d", "ing", "er", "ers", "y")
 STEM_ENDINGS = ("ing", "ed", "er", "ies", "y")
 """Endings with which a word is still said; the second ones behind its stem, as in swimming and icy."""
@@ -50,7 +50,7 @@ KINDS = {
     "music": "musical instrument", "nature": "thing in nature", "person": "person", "place": "place", "sport": "sport",
     "thing": "thing", "time": "time of the year or day", "tool": "tool", "vehicle": "vehicle",
 }  # fmt: skip
-"""How the guesser is told what kind of thing a word is."""
+"""Names of the kinds of words, as the guesser is told them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Taboo(Environment):
     """Maximum tokens of a guess. A guess that is cut off is no guess."""
 
     def inert(self) -> dict[str, str]:
-        """Words to choose from make the kind needless."""
+        """Returns `kinds` as without effect if there are words to choose from."""
         return {"kinds": "choices lists the words"} if self.choices else {}
 
     @field_validator("choices")
@@ -122,11 +122,11 @@ class Taboo(Environment):
         return choices
 
     def count(self, split: Split) -> int:
-        """The number of words of the split."""
+        """Returns the number of words of the split."""
         return len(words(split))
 
     def task(self, split: Split, index: int) -> Card:
-        """The word at a place of the split; in training all words come in turn, in another order each time."""
+        """Returns the word at a place of the split; in training all words come in turn, in another order each time."""
         there = words(split)
         if split == "train":
             there = shuffled(index // len(there))
@@ -140,7 +140,7 @@ class Taboo(Environment):
         )  # fmt: skip
 
     async def play(self, task: Card, scene: Scene) -> None:
-        """One hint, one guess."""
+        """Plays one hint and one guess."""
         hint = await scene.ask(HINTER, self.for_hinter(task), max_tokens=self.hint_tokens)
         foul = says(hint.text, task.answer)
         scene.metric("word_said", float(foul))
@@ -176,30 +176,30 @@ class Taboo(Environment):
         return [*chat, {"role": "user", "content": self.asked_guess(hint, task.kind, task.choices)}]
 
     def asked_guess(self, hint: str, kind: str, choices: tuple[str, ...]) -> str:
-        """A question to the guesser."""
+        """Returns a question to the guesser."""
         line = " ".join(hint.split())
         if choices:
             return f"Words: {', '.join(choices)}.\n{line}\nWhich of the words is it? Answer with one word."
         return f"Guess the {KINDS[kind] if self.kinds else 'word'}: {line}\nAnswer with one word."
 
     def demonstrate(self, role: str, task: Card, prompt: Prompt, rng: Random) -> str:
-        """The first fact as a hint, and the word as a guess."""
+        """Returns the first fact as a hint, or the word as a guess."""
         return f"{task.facts.split('. ')[0].rstrip('.')}." if role == HINTER else task.answer
 
 
 def asked_hint(word: str, facts: str) -> str:
-    """A question to the hinter."""
+    """Returns a question to the hinter."""
     return f"{word}: {facts}\nDescribe it in one short sentence. Do not say '{word}'."
 
 
 def said_before(question: str, reply: str) -> list[Message]:
-    """An earlier turn of a chat."""
+    """Returns an earlier turn of a chat."""
     return [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]
 
 
 @cache
 def words(split: Split) -> tuple[Entry, ...]:
-    """The words of a split, in an order that is drawn once and for all."""
+    """Returns the words of a split, in an order that is drawn once and for all."""
     lines = files("coterie.environments").joinpath("taboo.tsv").read_text(encoding="utf-8").splitlines()
     drawn = sorted((Entry(*line.split("\t")) for line in lines), key=lambda entry: seed_of("taboo", entry.word))
     tests, validations = HELD_OUT["test"], HELD_OUT["validation"]
@@ -209,19 +209,19 @@ def words(split: Split) -> tuple[Entry, ...]:
 
 @cache
 def shuffled(epoch: int) -> tuple[Entry, ...]:
-    """The words for training in the order of an epoch."""
+    """Returns the words for training in the order of an epoch."""
     there = words("train")
     return tuple(Random(seed_of("taboo", epoch)).sample(there, len(there)))
 
 
 def plain(text: str) -> list[str]:
-    """The words of a text in small letters, without accents and signs that are not seen."""
+    """Returns the words of a text in small letters, without accents and signs that are not seen."""
     bare = (sign for sign in unicodedata.normalize("NFKD", text) if unicodedata.category(sign) not in ("Mn", "Cf"))
     return re.findall(r"[a-z]+", "".join(bare).lower())
 
 
 def forms(word: str) -> set[str]:
-    """A word and its plural, as guesses."""
+    """Returns a word and its possible plurals, the guesses that are right."""
     plurals = {f"{word}s", f"{word}es", PLURALS.get(word, word)}
     for ending, plural in (("y", "ies"), ("f", "ves"), ("fe", "ves")):
         if word.endswith(ending):
@@ -250,7 +250,7 @@ def says(text: str, word: str) -> bool:
 
 
 def guessed(reply: Reply) -> str:
-    """The single word that a guess is, without an article; "" if it is none or was cut off."""
+    """Returns the single word that a guess is, without an article; "" if it is none or was cut off."""
     spoken = plain(reply.text) if reply.finish == "stop" else []
     if spoken and spoken[0] in ARTICLES:
         spoken = spoken[1:]

@@ -20,7 +20,7 @@ from coterie.kernel.scene import Message, Prompt, Reply, Scene
 
 
 def instructed(settings: Any) -> Any:
-    """Settings in which data comes with instructions, where `brief` is not written: for a validator before all others.
+    """Returns settings with `brief` off if they name data and not `brief`; for a validator before all others.
 
     A starter was taught drawn tasks; whoever brings data has, as a rule, a model that was never taught any.
     """
@@ -30,12 +30,12 @@ def instructed(settings: Any) -> Any:
 
 
 def marked(text: str) -> str:
-    """Another's words in a chat: every line is marked, so that none reads as anybody else's."""
+    """Returns another's words for a chat: every line is marked, so that none reads as anybody else's."""
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 Example = tuple[str, str]
-"""What a role might be told, and an answer in the form that is wanted."""
+"""A text that a role might be told, and an answer in the form that is wanted."""
 NO_EXAMPLES: Mapping[str, Sequence[Example]] = {}
 
 
@@ -62,13 +62,13 @@ class Talk:
         self._said = {} if said is None else said
 
     async def ask(self, role: str, text: str, *, max_tokens: int | None = None) -> Reply:
-        """One role speaks."""
+        """Asks one role and returns its reply."""
         reply = await self._scene.ask(role, self._prompt(role, 0, text), max_tokens=max_tokens)
         self._heard(role, 0, reply)
         return reply
 
     async def ask_all(self, texts: Sequence[tuple[str, str]], *, max_tokens: int | None = None) -> list[Reply]:
-        """Several speak at once, and none sees another's reply; the members of a role keep their order.
+        """Asks several at once, and none sees another's reply; the members of a role keep their order.
 
         Args:
             texts: pairs of a role and what it is told.
@@ -96,7 +96,7 @@ class Talk:
         return list(said)
 
     def _first(self, role: str) -> list[Message]:
-        """A role's instructions and examples."""
+        """Returns a role's instructions and examples, the beginning of its conversation."""
         first = [Message(role="system", content=self._instructions[role])]
         for told, answer in self._examples.get(role, ()):
             first += [Message(role="user", content=told), Message(role="assistant", content=answer)]

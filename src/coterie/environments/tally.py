@@ -32,12 +32,12 @@ INSTRUCTIONS = {
     "the longer its piece is. Answer with the number alone.",
     "counter": "You are shown cells, some marked with an x, others with a dot. Answer with the number of marks alone.",
 }
-"""What a model is told that was never taught its role."""
+"""Instructions for a model that was never taught its role, by role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row(Task):
-    """Cells in order: x is marked, . is not."""
+    """A row of cells, in order: x is marked, . is not."""
 
     cells: str = ""
 
@@ -67,7 +67,7 @@ class Tally(Environment):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """For the starter: a policy a role, a minute on two cores."""
+        """Returns settings for the starter: a policy a role, a minute on two cores."""
         if not self.brief:
             return {}
         return {
@@ -79,7 +79,7 @@ class Tally(Environment):
         }
 
     def task(self, split: Split, index: int) -> Row:
-        """A row whose content belongs to the split."""
+        """Returns a row whose content belongs to the split."""
         rng = Random(seed_of("tally", split, index))
         while True:
             cells = "".join(rng.choice("x.") for _ in range(rng.randint(self.shortest, self.longest)))
@@ -87,7 +87,7 @@ class Tally(Environment):
                 return Row(f"{split}-{index}", split, cells=cells)
 
     async def play(self, task: Row, scene: Scene) -> None:
-        """The lead's number, then as many counters at once."""
+        """Plays a row: the lead says a number, then as many counters count at once."""
         talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
         said = await talk.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
         count = number(said)
@@ -108,7 +108,7 @@ class Tally(Environment):
         return scene.succeed() if solved else scene.fail("the numbers do not add up")
 
     def demonstrate(self, role: str, task: Row, prompt: Prompt, rng: Random) -> str:
-        """The lead few counters, mostly; a counter the right number, or that of its first four cells."""
+        """Returns the lead's number, mostly small; or a counter's, the right one or that of its first four cells."""
         if role == "lead":
             return str(rng.choice((1, 1, 2, 2, 3, 4, 5, 6)))
         piece = str(prompt).rpartition(":")[2].split()
@@ -116,13 +116,13 @@ class Tally(Environment):
 
 
 def number(reply: Reply) -> int:
-    """The number that a reply is, or -1: nothing else may stand beside it, and it must not have been cut."""
+    """Returns the number that a reply is, or -1: nothing else may stand beside it, and it must not have been cut."""
     said = reply.text.strip() if reply.finish == "stop" else ""
     return int(said) if said.isascii() and said.isdigit() and len(said) <= 2 else -1
 
 
 def cut(cells: str, count: int) -> list[str]:
-    """A row in `count` pieces, as equal as can be, the first ones longer; fewer where it has fewer cells."""
+    """Returns a row in `count` pieces, as equal as can be, the first ones longer; fewer if it has fewer cells."""
     count = min(count, len(cells))
     size, more = divmod(len(cells), count)
     ends = [at * size + min(at, more) for at in range(count + 1)]

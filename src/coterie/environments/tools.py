@@ -1,7 +1,7 @@
 """Tools: plain typed Python functions that a role may call, with arguments that nobody trusts.
 
     def price(item: str) -> int:
-        '''What an item costs.'''
+        '''Returns the price of an item.'''
 
     box = Toolbox(price)
     box.call("price", {"item": "red mug"})     # Observation("6", ok=True)
@@ -34,7 +34,7 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a role sees of a call. ok: the tool was there, took the arguments and did not fail."""
+    """A role's view of a call. ok: the tool was there, took the arguments and did not fail."""
 
     text: str
     ok: bool
@@ -60,7 +60,7 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What may be called."""
+        """Names of the tools that may be called."""
         return tuple(self._functions)
 
     @property
@@ -102,7 +102,7 @@ def _bounded(text: str) -> str:
 
 
 def _plain(function: Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
-    """The function behind a bound method, the same for all objects, and whether there is one."""
+    """Returns the function behind a bound method, the same for all objects, and whether there is one."""
     return getattr(function, "__func__", function), inspect.ismethod(function)
 
 
@@ -117,7 +117,7 @@ def _schema(function: Callable[..., Any], bound: bool) -> dict[str, Any]:
 
 @lru_cache
 def _arguments(function: Callable[..., Any], bound: bool) -> type[BaseModel]:
-    """The model of a function's arguments, by alias: a parameter may have any name.
+    """Returns the pydantic model of a function's arguments, by alias: a parameter may have any name.
 
     Args: bound: the first is a method's own object. Raises: ConfigError: one that cannot be told.
     """
@@ -147,7 +147,7 @@ def _arguments(function: Callable[..., Any], bound: bool) -> type[BaseModel]:
 
 
 def _field(parameter: inspect.Parameter, hints: Mapping[str, Any], where: str) -> Any:
-    """A parameter's type and default, as pydantic takes them."""
+    """Returns a parameter's type and default, as pydantic takes them."""
     name = parameter.name
     if parameter.kind not in NAMED:
         raise ConfigError(f"{where}: parameter '{name}' cannot be given by name; write it out")

@@ -34,30 +34,30 @@ from coterie.protocol.tools import finite
 
 TICK_S = 0.01
 CALM = 3
-"""Ticks in a row in which an agent has asked nothing more and all of its threads slept."""
+"""Number of ticks in a row, without a new question and with all threads asleep, after which an agent waits."""
 RETRY_S = 10.0
-"""What a client may take to come back for an answer that it did not wait for: clients wait up to 8 s."""
+"""Seconds that a client may take to come back for an answer that it did not wait for: clients wait up to 8 s."""
 MOST_PARKED = 256
-"""Agents that wait at once for answers; others are run again when they are answered."""
+"""Maximum number of agents that wait at once for answers; others are run again when they are answered."""
 SPARE = 0.2
-"""The share of the machine's memory that stays free: fewer wait at once where they would take it."""
+"""Share of the machine's memory that stays free: fewer agents wait at once where they would take it."""
 IDLE_S = 600.0
-"""How long one waits."""
+"""Seconds that an agent waits for answers until it is ended."""
 ANY_S = 86_400.0
-"""A run's whole time; what bounds it is its patience between two answers."""
+"""Seconds that a whole run of an agent may take; what bounds it is its patience between two answers."""
 
 
 class Strayed(Exception):
-    """An agent that was run again asked something else."""
+    """Error of an agent that was run again and asked something else."""
 
 
 class Misused(Exception):
-    """An agent gave what cannot be used."""
+    """Error of an agent that gave what cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """How one is run. place: its module, that module's file or nothing, and its function. ahead: imported only once.
+    """An agent to run. place: its module, the module's file or nothing, and its function. ahead: imported only once.
 
     force: what is done where a client demands calls or a form: refuse, or ask for it in words.
     """
@@ -86,13 +86,13 @@ class Post:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody waits for its answer, and nobody had it."""
+        """True if nobody waits for the answer, and nobody had it."""
         return not self.waits and not self.had
 
 
 @dataclass(eq=False)
 class Run:
-    """One agent at work, or waiting.
+    """One run of an agent, at work or waiting.
 
     said: what it is answered: role, digest and answer of every question, in order. asked: what the team is to
     answer next. rewards: role, value and the answer's id, or "" for the latest.
@@ -117,7 +117,7 @@ class Run:
         self._unused = list(self.said)
 
     def post(self, role: str, ask: JSON, again: bool) -> Post:
-        """A question; the same one, where a client asks again for an answer that it did not get.
+        """Returns a question as a post; the same one if a client asks again for an answer that it did not get.
 
         Args:
             again: the client says so. One that does not is taken at its word, unless it had left before the answer.
@@ -141,13 +141,13 @@ class Run:
 
     @property
     def open(self) -> list[Post]:
-        """What it asks and has no answer to, in an order that does not depend on which came first."""
+        """Questions that have no answer yet, in an order that does not depend on which came first."""
         waiting = [post for post in self.posts if not post.answer.done()]
         return sorted(waiting, key=lambda post: (self.agent.roles.index(post.role), post.digest))
 
     @property
     def strayed(self) -> str:
-        """How it differs, where it was run again and did not ask what it had asked; else nothing."""
+        """Message about an agent that was run again and did not ask what it had asked; else ""."""
         if not self._unused:
             return ""
         role = self._unused[0][0]
@@ -159,7 +159,7 @@ class Run:
         )
 
     def waits_at(self, agent: Agent, task: JSON, seed: int, said: Sequence[list[JSON]]) -> bool:
-        """Whether the first that it is not yet answered stands in `said`, and all before is the same."""
+        """Returns True if `said` begins with all that this run was answered, and then answers what it waits for."""
         asked = [[post.role, post.digest] for post in self.asked]
         return (
             (self.agent, self.task, self.seed) == (agent, task, seed)
@@ -169,7 +169,7 @@ class Run:
         )
 
     def goes_on(self, said: list[list[JSON]]) -> None:
-        """Gives it what it was answered."""
+        """Gives the agent the answers that it waits for."""
         for post, item in zip(self.asked, said[len(self.said) :], strict=True):
             post.answer.set_result(item[2])
         self.said, self.asked = said, []
@@ -200,7 +200,7 @@ class Agents:
             pool.close()
 
     async def turn(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]], told: int) -> JSON:
-        """As the module's `turn`."""
+        """Returns an agent's next questions, or its result, as the module's `turn` does."""
         run = self._waiting(agent, task, seed, said) or self._started(agent, task, seed, said)
         try:
             await self._calm(run)
@@ -220,7 +220,7 @@ class Agents:
         return {**news, "asks": [[post.role, post.digest, post.ask] for post in run.asked]}
 
     def _waiting(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run | None:
-        """An agent that waits for these answers, which it now has."""
+        """Returns a run that waits for these answers, which it now has; None if there is none."""
         for run in self._too_many():
             self._parked.remove(run)
             self._close(run)
@@ -232,7 +232,7 @@ class Agents:
         return None
 
     def _too_many(self) -> list[Run]:
-        """Agents to end: those nobody asked after, and the latest of too many: it has longest to wait."""
+        """Returns the runs to end: those nobody asked after, and the latest of too many, which have longest to wait."""
         now = time.monotonic()
         idle = [run for run in self._parked if now - run.parked_at > IDLE_S]
         others = self._parked[len(idle) :]
@@ -240,7 +240,7 @@ class Agents:
         return idle + others[min(MOST_PARKED, max(0, len(others) - short)) :]
 
     def _started(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run:
-        """An agent at its beginning, which is given what it was answered as it asks."""
+        """Starts an agent from its beginning; it is given what it was answered as it asks."""
         if agent not in self._pools:
             ahead = {host.AGENT: json.dumps(agent.place)} if agent.ahead else {}
             self._pools[agent] = Pool(most=0, env={**os.environ, **host.QUIET, **ahead})
@@ -280,7 +280,7 @@ class Agents:
                 )
 
     async def _ended(self, run: Run) -> dict[str, JSON]:
-        """What an agent has come to.
+        """Returns the result of an agent that has ended.
 
         Raises:
             Unavailable: it failed, or left an answer that it had asked for.
@@ -307,13 +307,13 @@ class Agents:
 
 
 def digest_of(ask: JSON) -> str:
-    """What names a question: the same in every process."""
+    """Returns a digest that names a question: the same in every process."""
     written = json.dumps(ask, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def asleep(pid: int) -> bool:
-    """Whether every thread of a process and of its children sleeps; True where the system does not say."""
+    """Returns True if every thread of a process and of its children sleeps, or if the system does not say."""
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):  # it has just ended
@@ -326,7 +326,7 @@ def asleep(pid: int) -> bool:
 
 @Once
 def agents() -> Agents:
-    """Those of this process."""
+    """Returns the one `Agents` of this process, made when it is first asked for."""
     made = Agents()
     atexit.register(made.close)
     os.register_at_fork(after_in_child=agents.forget)
@@ -335,7 +335,7 @@ def agents() -> Agents:
 
 @InThread
 def turn(agent: Mapping[str, Any], task: JSON, seed: int, said: list[list[JSON]], told: int) -> JSON:
-    """What an agent does next.
+    """Runs an agent until it has ended or asks again, and returns its result or its questions.
 
     Args:
         agent: the fields of `Agent`.

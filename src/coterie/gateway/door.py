@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from coterie.gateway.agents import Post, Run
 
 KEEPALIVE_S = 5.0
-"""How often a stream that waits says that it lives."""
+"""Seconds between two signs of life of a stream that waits."""
 RETRY = "x-stainless-retry-count"
-"""By which OpenAI's clients say that they ask again."""
+"""Header by which OpenAI's clients say that they ask again."""
 LARGEST_REWARD = 1e6
 
 
 class Form(Protocol):
-    """How an answer is written: in one piece, or as events of a stream."""
+    """Form of an answer: written in one piece, or as events of a stream."""
 
     @staticmethod
     def whole(chat: Chat, said: Said, number: str) -> dict[str, Any]: ...
@@ -50,7 +50,7 @@ class Form(Protocol):
 
 
 class Door:
-    """Takes agents' questions to their runs, and the answers back."""
+    """HTTP server that takes agents' questions to their runs, and the answers back."""
 
     def __init__(self, runs: Mapping[str, Run]) -> None:
         self._runs = runs
@@ -58,7 +58,7 @@ class Door:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     async def serve(self) -> None:
-        """Until the process ends."""
+        """Serves until the process ends."""
         await uvicorn.Server(serving(self._app())).serve(sockets=[self._socket])
 
     def _app(self) -> Starlette:
@@ -79,7 +79,7 @@ class Door:
         return await self._answer(request, responses.read, responses)
 
     async def _answer(self, request: Request, read: Callable[[bytes], Chat], form: Form) -> Response:
-        """An answer in one of the protocols."""
+        """Returns the answer to a request in one of the protocols."""
         run, role = self._run(request)
         chat = read(await body_of(request))
         if run.agent.force == "refuse":
@@ -133,7 +133,7 @@ class Door:
         )  # fmt: skip
 
     def _run(self, request: Request) -> tuple[Run, str]:
-        """Whose request it is. Raises: Refused: nobody's who may ask."""
+        """Returns the run and the role of a request. Raises Refused if it comes from nobody who may ask."""
         check_host(request)
         run = self._runs.get(request.path_params["run"])
         if run is None:
@@ -153,7 +153,7 @@ class Door:
 
 
 def asked(chat: Chat) -> JSON:
-    """A question as the log keeps it."""
+    """Returns a question as the log keeps it."""
     turns = [
         [turn.role, turn.text, [[call.id, call.name, call.arguments] for call in turn.calls], turn.answers]
         for turn in chat.turns
@@ -165,7 +165,7 @@ def asked(chat: Chat) -> JSON:
 
 
 def _check_free(chat: Chat) -> None:
-    """Raises Refused: an answer's form is demanded, which nothing here can promise."""
+    """Raises Refused if an answer's form is demanded, which nothing here can promise."""
     demanded = {"tool_choice": bool(chat.tools) and chat.choice != "auto", "response_format": chat.form is not None}
     for key in (key for key, there in demanded.items() if there):
         raise Refused(
@@ -176,7 +176,7 @@ def _check_free(chat: Chat) -> None:
 
 
 async def _heard(request: Request, post: Post) -> Said:
-    """The answer, which is delivered at once. Raises: ClientDisconnect: nobody waits for it any more."""
+    """Returns the answer, which is delivered at once. Raises ClientDisconnect if nobody waits for it any more."""
     with _listening(post):
         gone = asyncio.ensure_future(_gone(request))
         try:
@@ -205,7 +205,7 @@ def _listening(post: Post) -> Iterator[None]:
 
 
 def _said(post: Post) -> Said:
-    """What was said. Raises: Refused: nothing, for the question was too long, or the run is over."""
+    """Returns the answer. Raises Refused if the question was too long, or the run is over."""
     if post.answer.cancelled():
         raise Refused("this run of the agent is over", status=409, code="over")
     answer: Any = post.answer.result()
@@ -217,6 +217,6 @@ def _said(post: Post) -> Said:
 
 
 def _number(post: Post) -> str:
-    """What names the answer: the role, and which of its answers it is."""
+    """Returns the id of an answer: its role, and which of the role's answers it is."""
     answer: Any = post.answer.result()
     return answer["id"]

@@ -27,7 +27,7 @@ from coterie.kernel.calls.inside import load, raised_at
 from coterie.kernel.scene import JSON
 
 AGENT = "COTERIE_AGENT"
-"""The variable that says which agent is imported ahead: a place as JSON."""
+"""Variable of the environment that says which agent is imported ahead: a place as JSON."""
 QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -38,19 +38,19 @@ QUIET = {
     "no_proxy": "127.0.0.1,localhost",
     "PYTHONHASHSEED": "0",
 }
-"""What agents are run with: nothing calls home, a proxy does not stand before this machine, and sets have an order."""
+"""Variables that agents are run with: nothing calls home, no proxy stands before this machine, sets have an order."""
 LATE = (
     "anyio._backends._asyncio", "h11", "httpcore", "httpcore2", "openai.resources.chat", "openai.resources.responses",
 )  # fmt: skip
-"""What clients import only when they are used: better once than in every run."""
+"""Modules that clients import only when they are used: better once than in every run."""
 
 
 class Failed(Exception):
-    """What an agent raised, and where in its file."""
+    """Error that an agent raised, with its place in the agent's file."""
 
 
 class Seat:
-    """Where one role's model is. base_url, api_key, model: what a client of OpenAI's takes."""
+    """Address of one role's model. base_url, api_key, model: what a client of OpenAI's takes."""
 
     def __init__(self, role: str, url: str, key: str) -> None:
         self.role = role
@@ -60,7 +60,7 @@ class Seat:
         self._url = f"{url}/{quote(role)}/reward"
 
     def reward(self, value: float, call: str = "") -> None:
-        """A reward for what the role said last.
+        """Sends a reward for what the role said last.
 
         Args:
             call: the `id` of the answer that it is for, where the role spoke several times at once.
@@ -73,7 +73,7 @@ class Seat:
 
 
 class Team:
-    """The roles, each a `Seat` by its name: `team.planner` or `team["planner"]`. seed: the episode's chance."""
+    """Roles of the team, each a `Seat` by its name: `team.planner` or `team["planner"]`. seed: the episode's chance."""
 
     def __init__(self, roles: list[str], url: str, key: str, seed: int) -> None:
         self.roles = tuple(roles)
@@ -90,7 +90,7 @@ class Team:
 
 
 def run(place: list[str], task: JSON, seed: int, roles: list[str], url: str, key: str) -> JSON:
-    """Runs an agent.
+    """Runs an agent on a task, with the seats of its team.
 
     Returns:
         what it returned: a number, an object, or nothing.

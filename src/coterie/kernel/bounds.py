@@ -15,7 +15,7 @@ from coterie.kernel.scene import JSON
 DEEPEST = 100
 """Maximum nesting depth of the arguments and the result of a call. Logs are written by recursion."""
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-"""What opens and closes lists and objects in JSON; a string comes whole, so that its brackets do not count."""
+"""Pattern of the brackets of lists and objects in JSON; a string matches whole, so that its brackets do not count."""
 LARGEST_REWARD = 1e9
 """Maximum size of one reward. A gradient is proportional to it, and is squared and summed over the weights in float32.
 1e9 squared, summed over a billion weights, is 1e27, which is well below the largest float32."""
@@ -24,7 +24,7 @@ LARGEST_METRIC = 2.0**53
 
 
 def checked_number(value: object, what: str, largest: float) -> float:
-    """A number that statistics can take.
+    """Returns a value as a number that statistics can take.
 
     Raises:
         EnvError: it is none, not finite, or too large.
@@ -40,7 +40,7 @@ def checked_number(value: object, what: str, largest: float) -> float:
 
 
 def checked_text(value: object, what: str) -> str:
-    """A text that a log can hold.
+    """Returns a value as a text that a log can hold.
 
     Raises:
         EnvError: it is none.
@@ -51,7 +51,7 @@ def checked_text(value: object, what: str) -> str:
 
 
 def as_json(value: JSON, what: str) -> JSON:
-    """Plain data, the same live and replayed.
+    """Returns a value as plain data, the same live and replayed.
 
     Raises:
         EnvError: it is none.
@@ -69,7 +69,7 @@ def as_json(value: JSON, what: str) -> JSON:
 
 
 def _depth(written: str) -> int:
-    """How deep lists and objects nest in JSON."""
+    """Returns the depth to which lists and objects nest in JSON."""
     depth = deepest = 0
     for bracket in BRACKETS.findall(written):
         depth += (bracket in "[{") - (bracket in "]}")

@@ -48,7 +48,7 @@ from coterie.kernel.watchdog import Stuck, Watch
 from coterie.seeds import seed_of
 
 Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
-"""Runs a call live; raises CallError or Unavailable."""
+"""A function that runs a call live; it raises CallError or Unavailable."""
 E = TypeVar("E", Asked, Rewarded)
 VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
 """The fields that a replay compares, for the two kinds of events that are most frequent in it."""
@@ -156,12 +156,12 @@ def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
 
 
 def _settled(value: object) -> bool:
-    """Whether nothing in it can change: most states are cells and texts, and need no copy."""
+    """Returns True if nothing in a value can change: most states are cells and texts, and need no copy."""
     return type(value) in SETTLED or (type(value) in (tuple, frozenset) and all(map(_settled, value)))  # pyright: ignore
 
 
 class Cursor:
-    """One branch of one episode."""
+    """A cursor on one branch of one episode: it drives `play`."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Cursor:
         trial: bool = False,
         watch: Watch | None = None,
     ) -> None:
-        """A cursor before the first event; with `recorded`, it replays those first.
+        """Creates a cursor before the first event; with `recorded`, it replays those first.
 
         Args:
             seed: the episode's chance.
@@ -197,7 +197,7 @@ class Cursor:
         self._events: list[Event] = []
         self._roles = frozenset(environment.roles)
         self._spoke: dict[str, tuple[int, dict[str, Reply]]] = {}
-        """Of each role, the point of its latest replies, and these by speaker."""
+        """Latest replies of each role: their point, and the replies by speaker."""
         self._points: list[int] = []
         self._state: types.SimpleNamespace | None = None
         self._kept: list[_Kept] = []
@@ -219,11 +219,11 @@ class Cursor:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Everything so far, from the episode's beginning."""
+        """All events so far, from the episode's beginning."""
         return tuple(self._events)
 
     def since(self, point: int) -> tuple[Event, ...]:
-        """The events from a decision point on."""
+        """Returns the events from a decision point on."""
         return tuple(self._events[self._points[point] :])
 
     @property
@@ -304,11 +304,11 @@ class Cursor:
 
     @property
     def acted(self) -> bool:
-        """Whether the episode has changed the world."""
+        """True if the episode has changed the world."""
         return self._external
 
     def fork(self, at: int | None = None, branch: str = "", *, trial: bool = False) -> Cursor:
-        """A cursor on the same log up to a decision point, which is unanswered.
+        """Returns a cursor on the same log up to a decision point, which is unanswered.
 
         Args:
             at: the point's number; None: the open one.
@@ -335,7 +335,7 @@ class Cursor:
         return fork
 
     def replays(self) -> Iterator[Cursor]:
-        """Cursors before a replay of all that was: from the beginning, then from every turn whose state was given."""
+        """Yields cursors that replay all that was: from the beginning, then from every turn whose state was kept."""
         for turn in range(-1, len(self._kept)):
             again = Cursor(self.environment, self.task, self.seed, recorded=self.events, watch=self._watch)
             again._begin(self, turn)
@@ -352,7 +352,7 @@ class Cursor:
         self._spoke, self._external, self._overlong = dict(kept.spoke), kept.external, kept.overlong
 
     def _start(self) -> Coroutine[Any, Any, None]:
-        """A new `play`. Raises: EnvError: it is no coroutine."""
+        """Starts `play` and returns its coroutine. Raises: EnvError: it is no coroutine."""
         try:
             coroutine: object = self._watch.over(self._whereabouts, self.environment.play, self.task, self._scene)
         except (Stuck, KeyboardInterrupt):
@@ -366,7 +366,7 @@ class Cursor:
         return coroutine
 
     def _told(self, error: BaseException) -> EnvError | PlayBug:
-        """What `play` raised: a mistake that is recognised, or a bug, which stops the run with what led to it."""
+        """Returns the error for an exception of `play`: a recognised mistake, or a bug with the log that led to it."""
         play = f"play of task {self.task.id}"
         if place := self._scene.never_awaited():
             return EnvError(f"{play}: {NEVER_AWAITED.format(place)}")
@@ -487,7 +487,7 @@ class Cursor:
     # Helpers.
 
     def _rewarded(self, whose: str | Reply, name: str) -> tuple[str, int]:
-        """The speaker that a reward is for, and the point where it spoke. Raises: EnvError: none, or several."""
+        """Returns the speaker that a reward is for, and its point. Raises: EnvError: none, or several."""
         role = whose.role if isinstance(whose, Reply) else whose
         if role not in self._roles:
             raise EnvError(f"the reward '{name}' is for role {role!r:.80}; the roles are {sorted(self._roles)}")
@@ -505,7 +505,7 @@ class Cursor:
         return speakers[0], point
 
     def _whereabouts(self) -> str:
-        """Which piece of `play` runs: since what it was last told."""
+        """Returns a text that says which piece of `play` runs: after which answer or call."""
         told = next((event for event in reversed(self._events) if isinstance(event, Answered | Returned)), None)
         since = "from its beginning"
         if isinstance(told, Answered):
@@ -518,11 +518,11 @@ class Cursor:
 
     @property
     def asked(self) -> int:
-        """The latest point's number, -1 before the first."""
+        """Number of the latest decision point, -1 before the first."""
         return len(self._points) - 1
 
     def _again(self, kind: type[E], *values: object) -> E | None:
-        """The recorded event, where a replay says the same: it need not be built again."""
+        """Returns the recorded event if a replay says the same, so that it need not be built again; else None."""
         at = len(self._events)
         if at < len(self._recorded):
             event = self._recorded[at]

@@ -58,7 +58,7 @@ class EngineConfig(Settings):
     """Settings that all engines share."""
 
     exact: ClassVar[bool] = False
-    """Whether the log-probabilities equal the learner's, up to rounding, if both compute in the same data type."""
+    """True if the log-probabilities equal the learner's, up to rounding, when both compute in the same data type."""
     found: ClassVar[tuple[str, ...]] = ()
     """Settings that the engine determines for its machine if they are None. The run's config records the values."""
 
@@ -88,7 +88,7 @@ class Engine:
     """
 
     apart: ClassVar[bool] = False
-    """Whether the engine has its own copy of the weights and does not use those of the given policies."""
+    """True if the engine has its own copy of the weights and does not use those of the given policies."""
     options: ClassVar[type[EngineConfig]] = EngineConfig
     """The class of the settings in `[engine]`. An engine with more settings uses a subclass of EngineConfig."""
 
@@ -110,11 +110,11 @@ class Engine:
         return Counter()
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """The token ids of a prompt, ready for the role's reply."""
+        """Returns the token ids of a prompt, ready for the role's reply."""
         return self.policies[policy].render(prompt, role)
 
     def context(self, policy: str) -> int:
-        """Maximum number of tokens of prompt and reply together."""
+        """Returns the maximum number of tokens of prompt and reply together."""
         return self.policies[policy].context
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:

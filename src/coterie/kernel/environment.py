@@ -33,7 +33,7 @@ STARTERS = {
     "starter-maths": "maths",
     "starter-writing": "writing",
 }
-"""The small models that are shipped: their names, and their folders in `starters/`."""
+"""Names of the small models that are shipped, and their folders in `starters/`."""
 
 
 class Settings(BaseModel):
@@ -81,7 +81,7 @@ class Task:
 
 
 def split_of(content: object) -> Split:
-    """The split a task's content belongs to: 80 % train, 10 % validation, 10 % test.
+    """Returns the split that a task's content belongs to: 80 % train, 10 % validation, 10 % test.
 
     A task generator draws contents until one falls in the requested split. Splits are then disjoint by content, and
     the train split is unlimited.
@@ -152,7 +152,7 @@ class Environment(Settings):
 
     @property
     def rivals(self) -> bool:
-        """Whether the rewards of roles are opposed in training: what one role earns, another loses."""
+        """True if the rewards of roles are opposed in training: what one role earns, another loses."""
         return False
 
     def facing(self, *, chance: bool) -> Self:

@@ -18,7 +18,7 @@ from coterie.kernel.scene import JSON, Effect, Reply, role_of
 
 Horizon = Literal["point", "turn", "episode"]
 SampleFinish = Literal["stop", "string", "length", "context"]
-"""Why sampling ended: a stop token, a stop string, the token limit, or a prompt that did not fit (nothing was
+"""Reason why sampling ended: a stop token, a stop string, the token limit, or a prompt that did not fit (nothing was
 sampled)."""
 
 
@@ -62,7 +62,7 @@ class Sample:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was sampled because the prompt did not fit. Such a sample is not trained."""
+        """True if nothing was sampled because the prompt did not fit. Such a sample is not trained."""
         return self.finish == "context"
 
 
@@ -79,7 +79,7 @@ LoggedPrompt = str | tuple[ChatMessage, ...]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`play` asks one or several roles; a decision point.
+    """A decision point: `play` asks one or several roles.
 
     prompts: by speaker: the role, or `role#2` for the third of several prompts that one role is asked at once.
     """
@@ -92,7 +92,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came back. chance: the number the episode's chance was reseeded with, if it was."""
+    """The replies at a decision point. chance: the number the episode's chance was reseeded with, if it was."""
 
     replies: Mapping[str, Reply]
     chance: int | None = None
@@ -101,7 +101,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """`play` calls something outside, named by module and function."""
+    """A call of `play` to something outside, named by module and function."""
 
     function: str
     args: JSON
@@ -111,7 +111,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What the call gave; or, in error, the kind and the message of its failure, and the line that raised it."""
+    """The result of a call; or, in error, the kind and the message of its failure, and the line that raised it."""
 
     value: JSON = None
     error: tuple[str, str] | None = None
@@ -121,7 +121,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class TurnBegan:
-    """A turn mark."""
+    """The beginning of a turn."""
 
     number: int
     kind: Literal["turn"] = "turn"
@@ -140,7 +140,7 @@ class Rewarded:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A metric."""
+    """A metric that `play` records."""
 
     name: str
     value: float
@@ -153,7 +153,7 @@ NO_OUTCOME = "not solved"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The outcome."""
+    """The outcome of an episode."""
 
     solved: bool
     reason: str
@@ -180,22 +180,22 @@ class Log:
 
     @property
     def outcome(self) -> Ended | None:
-        """How it ended, or None."""
+        """Outcome of the episode; None before its end."""
         return next((event for event in reversed(self.events) if isinstance(event, Ended)), None)
 
     @property
     def solved(self) -> bool:
-        """Whether the environment said so; the default is no."""
+        """True if the environment said that the episode is solved; by default it is not."""
         outcome = self.outcome
         return outcome is not None and outcome.solved
 
     @property
     def turns(self) -> int:
-        """Turns begun."""
+        """Number of turns that were begun."""
         return sum(isinstance(event, TurnBegan) for event in self.events)
 
     def rewards(self) -> dict[str, float]:
-        """Sums of its rewards: one for each role, and "team"."""
+        """Returns the sums of the rewards: one for each role, and "team"."""
         sums: dict[str, float] = {}
         for event in self.events:
             if isinstance(event, Rewarded):
@@ -204,7 +204,7 @@ class Log:
         return sums
 
     def replies(self) -> Iterator[tuple[int, Reply]]:
-        """Every reply with the number of its point."""
+        """Yields every reply with the number of its point."""
         answers = (event for event in self.events if isinstance(event, Answered))
         for point, answer in enumerate(answers):
             for reply in answer.replies.values():
@@ -212,7 +212,7 @@ class Log:
 
 
 LOGS: TypeAdapter[Log] = TypeAdapter(Log)
-"""Reads and writes logs as JSON."""
+"""The adapter that reads and writes logs as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +232,13 @@ class Point:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Who speaks here: roles, or `role#0`, `role#1`, … where one is asked several times."""
+        """Speakers at this point: roles, or `role#0`, `role#1`, … where one is asked several times."""
         return tuple(self.asked.prompts)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What one decision earned. parts: each reward by name, weighted; total: their sum."""
+    """The value of one decision. parts: each reward by name, weighted; total: their sum."""
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -247,7 +247,7 @@ class Value:
 def value(
     events: Sequence[Event], point: int, role: str | None, horizon: Horizon, team_weight: float = 1.0, *, first: int = 0
 ) -> Value:
-    """What a role's decision earned: team_weight x (team rewards) + (its local rewards), in its window.
+    """Computes the value of a role's decision: team_weight x (team rewards) + (its local rewards), in its window.
 
     The window opens with the point's answer and closes at the next decision point ("point"), the
     next turn mark ("turn") or the end ("episode"). Local rewards bound to later samples of that
@@ -326,7 +326,7 @@ def check_seen(events: Sequence[Event], horizon: Horizon) -> None:
 
 
 def text_of(prompt: LoggedPrompt) -> str:
-    """A prompt as a person reads it."""
+    """Returns a prompt as a person reads it."""
     if isinstance(prompt, str):
         return prompt
     return "\n".join(
@@ -336,11 +336,11 @@ def text_of(prompt: LoggedPrompt) -> str:
 
 
 SPEAKERS = ("system", "developer", "user", "assistant", "tool")
-"""Whose a chat message may be."""
+"""Roles that a chat message may have."""
 
 
 def logged(prompt: Any) -> LoggedPrompt:
-    """A prompt as the log keeps it: a string, or a frozen copy of the messages.
+    """Returns a prompt as the log keeps it: a string, or a frozen copy of the messages.
 
     Raises:
         EnvError: it is neither, or a message lacks its role or content.
@@ -365,5 +365,5 @@ def logged(prompt: Any) -> LoggedPrompt:
 
 
 def clean(text: str) -> str:
-    """Text that can be written as UTF-8: a lone surrogate, which JSON can smuggle in, becomes `?`."""
+    """Returns text that can be written as UTF-8: a lone surrogate, which JSON can smuggle in, becomes `?`."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

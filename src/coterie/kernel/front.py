@@ -24,7 +24,7 @@ Key = tuple[str, int, str, str]
 T = TypeVar("T")
 Samples = tuple[Sample, ...]
 ROUNDING = 1e-3
-"""How far above 0 an engine's arithmetic may put a log-probability."""
+"""Amount by which an engine's arithmetic may put a log-probability above 0."""
 LEAST = -700.0
 """Smallest log-probability of a sampled token. Below it a probability is 0 in every float type. Some engines write
 -9999 for one that they do not know."""
@@ -32,7 +32,7 @@ LEAST = -700.0
 
 @dataclass(slots=True)
 class Budget:
-    """What a rollout cost: the counters every comparison uses."""
+    """The cost of a rollout: the counters that every comparison uses."""
 
     prompt_tokens: int = 0
     sampled_tokens: int = 0
@@ -53,12 +53,12 @@ class Budget:
     call_crashes: Counter[str] = field(default_factory=Counter[str])
 
     def often(self) -> str:
-        """The commonest fault, for the end of a message, or nothing."""
+        """Returns the commonest fault, for the end of a message, or ""."""
         return "".join(f"; most often: {said:.300}" for said, _ in self.faults.most_common(1))
 
 
 class Front:
-    """Sends the requests of a rollout's branches to the engine. One per rollout; subclasses decide when to send."""
+    """The sender of a rollout's requests to the engine. One per rollout; subclasses decide when to send."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -69,7 +69,7 @@ class Front:
         self._since = 0.0
 
     async def ask(self, requests: tuple[Request, ...]) -> list[Samples]:
-        """The samples of one branch's requests, in their order.
+        """Returns the samples of one branch's requests, in their order.
 
         Raises:
             Unavailable: one of them has none.
@@ -92,7 +92,7 @@ class Front:
         return [answer for answer in answers if not isinstance(answer, Unavailable)]
 
     async def together(self, branches: tuple[Coroutine[Any, Any, T], ...]) -> list[T | Unavailable]:
-        """Runs branches side by side; one that meets a fault is counted and gives it back."""
+        """Runs branches side by side; one that meets a fault is counted, and its result is the fault."""
         if not branches:
             return []
         left = len(branches)
@@ -116,16 +116,16 @@ class Front:
         return await asyncio.gather(*map(run, branches))
 
     def _began(self, branches: int) -> None:
-        """There are so many branches more."""
+        """Takes note that so many more branches run."""
 
     def _ended(self) -> None:
-        """There is one branch less."""
+        """Takes note that a branch has ended."""
 
     async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
         raise NotImplementedError
 
     async def _answered(self, requests: list[Request]) -> dict[Key, Samples | Unavailable]:
-        """The engine's answers, by key: policies side by side, in order of name."""
+        """Returns the engine's answers by key: policies are asked side by side, in order of name."""
         policies = sorted({request.policy for request in requests})
         wanted = [[request for request in requests if request.policy == policy] for policy in policies]
         answers: dict[Key, Samples | Unavailable] = {}
@@ -140,7 +140,7 @@ class Front:
         return answers
 
     async def _generated(self, requests: list[Request]) -> Sequence[Samples | Unavailable] | Unavailable:
-        """What the engine gives, asked again after a fault; the fault, where it remains."""
+        """Returns the engine's answers, asked again after a fault; the fault, if it remains."""
         for again in reversed(range(RETRIES + 1)):
             try:
                 self.budget.engine_calls += 1
@@ -158,7 +158,7 @@ class Front:
         raise AssertionError("the last try returns")
 
     async def _restarted(self) -> None:
-        """Has the engine come back, if it was gone; where it cannot, the next try says so."""
+        """Starts the engine again, if it was gone; if it does not start, the next try says so."""
         try:
             await self.engine.start()
         except Unavailable as fault:
@@ -178,7 +178,7 @@ class Front:
                 self.budget.engine_s += time.perf_counter() - self._since
 
     def _count_tries(self) -> None:
-        """Counts what the engine has tried again by itself since this was asked last."""
+        """Counts the engine's own retries since this was last called."""
         count = self.engine.tried_again
         self.budget.retried.update(count - self._tried_again)
         self._tried_again = count
@@ -194,7 +194,7 @@ class Front:
 
 
 class Waves(Front):
-    """A wave leaves when every live branch waits, ordered by key."""
+    """The front that collects requests until every live branch waits, and sends them ordered by key."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -236,7 +236,7 @@ class Waves(Front):
 
 
 class Eager(Front):
-    """A question leaves at once."""
+    """The front that sends each request at once."""
 
     async def _answers(self, requests: tuple[Request, ...]) -> list[Samples | Unavailable]:
         answers = await self._answered(list(requests))
@@ -247,7 +247,7 @@ FRONTS: dict[FrontName, type[Front]] = {"waves": Waves, "eager": Eager}
 
 
 def check_answers(engine: Engine, requests: list[Request], given: Sequence[Samples | Unavailable]) -> None:
-    """Raises EngineError: these are not the answers to these requests."""
+    """Raises EngineError: the engine's answers do not fit the requests."""
     name = engine.title
     if len(given) != len(requests):
         raise EngineError(f"engine {name} answered {len(given)} of {len(requests)} requests; return samples for each")
@@ -266,7 +266,7 @@ def check_answers(engine: Engine, requests: list[Request], given: Sequence[Sampl
 
 
 def _mistakes(sample: Sample, request: Request, seed: int, vocabulary: int) -> Iterator[str]:
-    """What is wrong with a sample, and how it is mended. vocabulary: tokens are below it."""
+    """Yields the mistakes in a sample, each with how it is mended. vocabulary: tokens are below it."""
     if not _is_plain(sample):
         yield (
             f"{sample!r:.80}; give a coterie.Sample whose ids are a tuple of int, whose log-probabilities are a tuple "

@@ -19,7 +19,7 @@ Scope = Literal["prompt", "task"]
 
 
 class Key(NamedTuple):
-    """What a group's members share. path: the branch and point, `#2` for the third prompt of a role there, or "*"."""
+    """The key of a group: what its members share. path: branch and point, `#2` for a role's third prompt, or "*"."""
 
     task: str
     episode: int
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
     @property
     def point(self) -> int:
-        """The decision point's number in its episode; 0 for whole episodes."""
+        """Number of the decision point in its episode; 0 for whole episodes."""
         return int(self.path.rpartition("@")[2].partition("#")[0]) if "@" in self.path else 0
 
 
@@ -47,13 +47,13 @@ class Member:
 
     @property
     def value(self) -> float:
-        """The mean of its returns."""
+        """Mean of the member's returns."""
         return fmean(self.returns)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Members that may be compared.
+    """A group of members that may be compared.
 
     weight: the factor of the group in the loss. committed: index of the member with which the episode continued.
     baseline: the baseline of the returns, if it does not come from the group itself. last: there is no later
@@ -88,17 +88,17 @@ class Group:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """One return a member."""
+        """Return of each member."""
         return tuple(member.value for member in self.members)
 
     @property
     def policy(self) -> str:
-        """The policy of its first sample: of all of them, but in scope "task"."""
+        """Policy of the first sample; in scope "prompt", all samples are of this policy."""
         return self.members[0].samples[0].policy
 
     @property
     def alike(self) -> bool:
-        """Whether all members said the same to the same prompts: their returns differ by chance alone."""
+        """True if all members said the same to the same prompts: their returns differ by chance alone."""
         first, *others = (member.samples for member in self.members)
         return all(
             len(other) == len(first)
@@ -111,7 +111,7 @@ class Group:
 
     @property
     def live(self) -> bool:
-        """Whether there is something to learn: returns differ, from each other or from its baseline.
+        """True if there is something to learn: returns differ, from each other or from the group's baseline.
 
         Members that are alike teach nothing without such a baseline: their gradients cancel.
         """
@@ -121,14 +121,14 @@ class Group:
 
 
 def flat(returns: tuple[float, ...] | list[float]) -> bool:
-    """Whether returns are equal up to rounding: a spread below 1e-6 of the largest of |r| and 1."""
+    """Returns True if returns are equal up to rounding: a spread below 1e-6 of the largest of |r| and 1."""
     spread = max(returns) - min(returns)
     return spread <= 1e-6 * max(1.0, *(abs(value) for value in returns))
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a sampler brings home from one task: groups to learn from, and the episodes played."""
+    """The result of sampling one task: groups to learn from, and the episodes played."""
 
     groups: tuple[Group, ...]
     logs: tuple[Log, ...]

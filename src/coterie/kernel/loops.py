@@ -39,7 +39,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _looping() -> bool:
-    """Whether an event loop runs in this thread."""
+    """Returns True if an event loop runs in this thread."""
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
         return True
@@ -73,7 +73,7 @@ class Thread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Cancels what is left, and waits until it has gone."""
+        """Cancels the tasks that are left, and waits until the thread has ended."""
         self.run(_cancelled())
         self._stopped = True
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -86,11 +86,11 @@ class Thread:
                 self._loop.run_forever()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begins a coroutine there; an `exit()` in it is an error like another."""
+        """Begins a coroutine in the thread; an `exit()` in it is an error like another."""
         return asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
-        """What a coroutine returns that runs there.
+        """Runs a coroutine in the thread and returns its result.
 
         Raises:
             TimeoutError: it takes longer than the limit.
@@ -118,7 +118,7 @@ async def _cancelled() -> None:
 
 
 class Hosted(Engine):
-    """An engine on its own loop, in its own thread, from `open` to `shut`: what a run talks to."""
+    """An engine on its own loop, in its own thread, from `open` to `shut`; a run uses the engine through it."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine.policies, engine.config)
@@ -172,24 +172,24 @@ class Hosted(Engine):
 
     @property
     def title(self) -> str:
-        """The engine's."""
+        """Title of the engine."""
         return self.engine.title
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """The engine's."""
+        """Renders a prompt as the engine does."""
         return self.engine.render(policy, role, prompt)
 
     def context(self, policy: str) -> int:
-        """The engine's."""
+        """Returns the context length that the engine has."""
         return self.engine.context(policy)
 
     @property
     def tried_again(self) -> Counter[str]:
-        """The engine's."""
+        """Number of the engine's retries, by fault."""
         return self.engine.tried_again
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
-        """As the engine counts."""
+        """Counts tokens as the engine does."""
         return self.engine.tokens(request, samples)
 
     def take_over(self, version: int) -> None:
@@ -214,23 +214,23 @@ class Hosted(Engine):
         self._there.run(self.engine.rest())
 
     async def start(self) -> None:
-        """The engine's, on its loop."""
+        """Starts the engine, on its loop."""
         await self._brought(self.engine.start)
 
     async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
-        """The engine's, on its loop."""
+        """Has the engine answer requests, on its loop."""
         return await self._brought(lambda: self.engine.generate(requests))
 
     async def sync(self, policy: str, version: int) -> None:
-        """The engine's, on its loop."""
+        """Has the engine take over a policy's weights, on its loop."""
         await self._brought(lambda: self.engine.sync(policy, version))
 
     async def rest(self) -> None:
-        """The engine's, on its loop."""
+        """Has the engine rest, on its loop."""
         await self._brought(self.engine.rest)
 
     async def close(self) -> None:
-        """The engine's, on its loop."""
+        """Closes the engine, on its loop."""
         await self._brought(self.engine.close)
 
     async def _brought(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -24,7 +24,7 @@ from coterie.kernel.scene import Reply, Scene
 from coterie.kernel.watchdog import Late
 
 AWAITED = ("'coroutine'", "'Reply'")
-"""What a TypeError names when a question was not awaited, or a reply was taken for its text."""
+"""Types that a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
 """The name of the team in metrics of rewards. No role may have it."""
 OURS = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ OURS = Path(__file__).parents[1]
 INSTALLED = (OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
 """Folders of installed code, which is not the user's."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
-"""What `play` may ask of the scene."""
+"""Names of the scene's attributes that `play` may use."""
 
 
 def check_written(environment: Environment) -> None:
@@ -101,13 +101,13 @@ def _check_roles(environment: Environment, where: str) -> None:
 
 
 def check_split(split: str, where: str = "split") -> None:
-    """Raises ConfigError: a person named a split that there is not. where: how they said it."""
+    """Raises ConfigError: a person named an unknown split. where: the option or setting by which they named it."""
     if split not in SPLITS:
         raise ConfigError(f"{where} {split}: unknown{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}")
 
 
 def count_of(environment: Environment, split: Split) -> int | None:
-    """How many tasks a split holds.
+    """Returns the number of tasks that a split holds; None: no limit.
 
     Raises:
         EnvError: the environment's `count` raised, or gave no number.
@@ -121,7 +121,7 @@ def count_of(environment: Environment, split: Split) -> int | None:
 
 
 def task_of(environment: Environment, split: Split, index: int) -> Task:
-    """The task at a place of a split.
+    """Returns the task at a place of a split.
 
     Raises:
         EnvError: the environment's `task` raised, or gave no task, or one that cannot be written to a file.
@@ -147,7 +147,7 @@ def task_of(environment: Environment, split: Split, index: int) -> Task:
 
 @contextmanager
 def blaming(environment: Environment, what: str) -> Iterator[None]:
-    """An exception out of a person's code becomes one line: what was called, what it raised, and where."""
+    """Turns an exception of a person's code into an EnvError of one line: what was called, what it raised, where."""
     try:
         yield
     except (CoterieError, Unavailable, KeyboardInterrupt, Late):
@@ -159,12 +159,12 @@ def blaming(environment: Environment, what: str) -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """An exception's type and message, in one line."""
+    """Returns an exception's type and message, in one line."""
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
 def raised_at(error: BaseException, file: str) -> str:
-    """The line of a file in which an exception was raised, as `file.py:12`; else the line it was raised in at last.
+    """Returns the line of a file in which an exception was raised, as `file.py:12`; else its innermost line.
 
     If the file is part of Coterie, the line of the user's own code is preferred, for example of a game.
     """
@@ -181,12 +181,12 @@ def _installed(file: str) -> bool:
 
 
 def place_in_code(error: BaseException, environment: Environment) -> str:
-    """The line of an environment's file in which an exception was met."""
+    """Returns the line of an environment's file in which an exception was met."""
     return raised_at(error, _file(environment))
 
 
 def recognised(error: BaseException, environment: Environment) -> str:
-    """What a mistake in `play` is and how it is mended, or nothing where the exception is a bug like any other."""
+    """Returns a common mistake in `play` and how it is mended, or "" if the exception is a bug like any other."""
     hint = _of_attribute(error) if isinstance(error, AttributeError) else ""
     if isinstance(error, TypeError):
         hint = _of_type(str(error))
@@ -199,7 +199,7 @@ def recognised(error: BaseException, environment: Environment) -> str:
 
 
 def _of_attribute(error: AttributeError) -> str:
-    """A hint where something is asked of a coroutine, a reply or the scene that it does not have."""
+    """Returns a hint if a coroutine, a reply or the scene is asked for something that it does not have, else ""."""
     if inspect.iscoroutine(error.obj):
         error.obj.close()  # it is told here: Python need not warn of it too
         return f".{error.name} is asked of a coroutine; write `await` before the call that made it"
@@ -211,7 +211,7 @@ def _of_attribute(error: AttributeError) -> str:
 
 
 def _of_type(message: str) -> str:
-    """A hint where the scene is called with other arguments, or a coroutine or a reply is taken for a string."""
+    """Returns a hint if the scene is called with other arguments, or something is taken for a string, else ""."""
     if message.startswith("Scene."):
         return f"{message}; see coterie.Scene for its arguments"
     if any(name in message for name in AWAITED):

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Once(Generic[R]):
-    """`functools.cache` of positional arguments, of which threads that ask at once make nothing twice."""
+    """A cache by positional arguments, like `functools.cache`, in which threads that ask at once make nothing twice."""
 
     def __init__(self, function: Callable[..., R]) -> None:
         self._function = function
@@ -19,7 +19,7 @@ class Once(Generic[R]):
         self.forget()
 
     def __call__(self, *args: Any) -> R:
-        """The function's result, its first."""
+        """Returns the function's first result for these arguments."""
         if args not in self._made:
             with self._lock:
                 if args not in self._made:
@@ -27,6 +27,6 @@ class Once(Generic[R]):
         return self._made[args]
 
     def forget(self) -> None:
-        """Makes anew what is asked for; in a fork of the process, what there is belongs to the parent."""
+        """Forgets all results: in a fork of the process, they belong to the parent."""
         self._made: dict[tuple[Any, ...], R] = {}
         self._lock = threading.Lock()

@@ -23,14 +23,14 @@ from coterie.kernel.watchdog import PLAY_TIMEOUT_S, Watch
 from coterie.seeds import seed_of
 
 Seats = Mapping[str, Callable[[str], str]]
-"""Roles that no policy plays, and what they say to a prompt: a person, or silence."""
+"""Roles that no policy plays, each with a function that answers its prompts: a person, or silence."""
 
 
 class Reminder(Protocol):
     """The part of the memory that adds notes to the prompts of roles."""
 
     def told(self, prompt: LoggedPrompt, role: str, task: Task, episode: int) -> LoggedPrompt:
-        """The prompt with what is remembered, or the same object where nothing is."""
+        """Returns the prompt with what is remembered, or the same object if nothing is."""
         ...
 
     def unseen(self, role: str, task: Task, episode: int) -> None:
@@ -40,7 +40,7 @@ class Reminder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How replies are drawn.
+    """Settings for the sampling of replies.
 
     temperature: 0 takes the most likely token. own: temperatures of single policies, which override it. top_p: nucleus
     sampling; 1 is the whole distribution. max_tokens: limit of a reply if the environment sets none. call_timeout_s:
@@ -57,12 +57,12 @@ class Sampling:
     own: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def of(self, policy: str) -> float:
-        """A policy's temperature."""
+        """Returns a policy's temperature."""
         return self.own.get(policy, self.temperature)
 
 
 def majority(samples: Samples) -> Sample:
-    """The first of those that say what most say.
+    """Returns the first sample whose text is the most frequent.
 
     Source:
         self-consistency, arXiv:2203.11171; it votes on final answers, this on whole replies.
@@ -80,7 +80,7 @@ class Drawn(NamedTuple):
 
 
 class Play:
-    """One rollout's play: environment, team, front and seeds."""
+    """The play of one rollout: environment, team, front and seeds."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Play:
         trial: bool = False,
         front: Front | None = None,
     ) -> None:
-        """A rollout's play.
+        """Creates the play of one rollout.
 
         Args:
             seed: the run's.
@@ -122,19 +122,19 @@ class Play:
 
     @property
     def budget(self) -> Budget:
-        """What the rollout has cost so far."""
+        """Cost of the rollout so far."""
         return self._front.budget
 
     def task(self, split: Split, index: int) -> Task:
-        """The environment's task.
+        """Returns a task of the environment.
 
         Raises:
-            Stuck: it never comes.
+            Stuck: the task never comes.
         """
         return self._watch.task(partial(task_of, self.environment), split, index)
 
     def start(self, task: Task, episode: int = 0) -> Cursor:
-        """A cursor before an episode of a task; equal numbers give equal chance."""
+        """Returns a cursor before an episode of a task; equal numbers give equal chance."""
         return Cursor(
             self.environment,
             task,
@@ -146,7 +146,7 @@ class Play:
         )
 
     def key(self, cursor: Cursor, point: Point, speaker: str) -> tuple[str, int, str, str]:
-        """What names a place where samples are drawn: (task, episode, path, role)."""
+        """Returns the key of a place where samples are drawn: (task, episode, path, role)."""
         role, numbered, number = speaker.partition("#")
         return (cursor.task.id, int(cursor.id.split("/")[0]), f"{point.path}{numbered}{number}", role)
 
@@ -159,7 +159,7 @@ class Play:
         roles: Sequence[str] | None = None,
         temperature: float | None = None,
     ) -> dict[str, Samples]:
-        """The replies of each speaker at an open point, except of roles in `seats`, which no policy plays.
+        """Samples the replies of each speaker at an open point, except of roles in `seats`, which no policy plays.
 
         One whose prompt has outgrown its model's context is not asked: its samples are silent.
 
@@ -183,7 +183,7 @@ class Play:
         return {speaker: answers[speaker] for speaker in asked}
 
     def learning(self, speakers: Iterable[str]) -> list[str]:
-        """The speakers whose policy is trained. For the others one reply is enough: nobody learns from more."""
+        """Returns the speakers whose policy is trained. For the others one reply is enough: nobody learns from more."""
         return [speaker for speaker in speakers if self.team.learns(role_of(speaker))]
 
     async def run(
@@ -214,7 +214,7 @@ class Play:
         return drawn
 
     async def together(self, *branches: Coroutine[Any, Any, T]) -> list[T | Unavailable]:
-        """Runs branches side by side, the only way to go wide.
+        """Runs branches side by side; samplers run nothing in parallel in another way.
 
         Returns:
             a result for each; one that met a fault is counted as dropped and gives the fault.
@@ -225,7 +225,7 @@ class Play:
     def _request(
         self, cursor: Cursor, point: Point, speaker: str, draws: int, temperature: float | None
     ) -> Request | None:
-        """A speaker's question; None where what was said so far has made its prompt too long."""
+        """Returns a speaker's request; None if what was said so far has made its prompt too long."""
         key = self.key(cursor, point, speaker)
         role = key[-1]
         policy = self.team.roles[role]
@@ -265,7 +265,7 @@ class Play:
         )
 
     async def perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-        """The result of a function given to `scene.call`. The call is retried if its infrastructure is unavailable.
+        """Runs a function given to `scene.call`; the call is retried if its infrastructure is unavailable.
 
         Raises:
             CallError: it failed.

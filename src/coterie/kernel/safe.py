@@ -13,25 +13,25 @@ import re
 import shlex
 
 ODD = re.compile(r"[^\n\t -~]")
-"""Characters to look at; of those that control something, line breaks and tabs stay."""
+"""Pattern of characters that may have to be written out; line breaks and tabs stay."""
 
 
 def plain(text: str) -> str:
-    """Text that is safe on a terminal: control, format and surrogate characters are written out."""
+    """Returns text that is safe on a terminal: control, format and surrogate characters are written out."""
     return ODD.sub(lambda found: found[0] if found[0].isprintable() else f"\\x{ord(found[0]):02x}", text)
 
 
 def one_line(text: str) -> str:
-    """Text as one safe line: a line break, with the blanks around it, becomes a blank."""
+    """Returns text as one safe line: a line break, with the blanks around it, becomes a blank."""
     return plain(re.sub(r"\s*\n\s*", " ", text.strip()))
 
 
 def command(*words: object) -> str:
-    """A `coterie` command as a person pastes it into a shell, each word quoted where it must be."""
+    """Returns a `coterie` command as a person pastes it into a shell, each word quoted where it must be."""
     return shlex.join(["coterie", *map(str, words)])
 
 
 def tell(text: str) -> None:
-    """Writes past every buffer, which a signal may have found half full, to whoever reads; nobody needs to."""
+    """Writes a message to standard error, past every buffer, which a signal may have found half full."""
     with contextlib.suppress(OSError):
         os.write(2, f"\ncoterie: {plain(text)}\n".encode())

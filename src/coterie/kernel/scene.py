@@ -21,7 +21,7 @@ Finish = Literal["stop", "length", "context"]
 Effect = Literal["none", "external"]
 T = TypeVar("T")
 JSON = Any
-"""None, bool, int, float, str, and lists and string-keyed dicts of them."""
+"""JSON data: None, bool, int, float, str, and lists and string-keyed dicts of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Scene:
         return places[0] if places else ""
 
     def _noted(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Notes what waits to be awaited, and where in `play` it was made."""
+        """Notes a coroutine that has to be awaited, and where in `play` it was made."""
         frame = currentframe()
         assert frame is not None
         assert frame.f_back is not None
@@ -277,12 +277,12 @@ class Scene:
 
 
 def role_of(speaker: str) -> str:
-    """The role of a speaker. The speaker `worker#2` is the third one of the role `worker` at one point."""
+    """Returns the role of a speaker. The speaker `worker#2` is the third one of the role `worker` at one point."""
     return speaker.partition("#")[0]
 
 
 def _listed(prompts: Iterable[tuple[str, Prompt]]) -> list[tuple[str, Prompt]]:
-    """The pairs (role, prompt) of any iterable, as a list.
+    """Returns the pairs (role, prompt) of any iterable, as a list.
 
     Raises:
         EnvError: it does not consist of such pairs.
@@ -295,7 +295,7 @@ def _listed(prompts: Iterable[tuple[str, Prompt]]) -> list[tuple[str, Prompt]]:
 
 
 def _by_role(prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
-    """Prompts as they are, one a role.
+    """Returns prompts as they are, one a role.
 
     Raises:
         EnvError: one is for a numbered speaker, which only a list makes.
@@ -309,7 +309,7 @@ def _by_role(prompts: Mapping[str, Prompt]) -> Mapping[str, Prompt]:
 
 
 def _speakers(prompts: Sequence[tuple[str, Prompt]]) -> list[str]:
-    """A name for each reply: the role, numbered where it is asked several times."""
+    """Returns a name for each reply: the role, numbered where it is asked several times."""
     counts = Counter(role for role, _ in prompts)
     _by_role(dict.fromkeys(counts, ""))
     seen: Counter[str] = Counter()

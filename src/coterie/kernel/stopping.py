@@ -1,4 +1,4 @@
-"""Where stop strings end a reply."""
+"""Cuts replies at stop strings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 
 def cut(text: str, stop: Sequence[str]) -> tuple[str, bool]:
-    """A text up to the stop string that comes first, and whether there is one."""
+    """Returns a text up to the stop string that comes first, and True if there is one."""
     places = [place for string in stop if (place := text.find(string)) >= 0]
     return (text[: min(places)], True) if places else (text, False)

@@ -28,22 +28,22 @@ class Team:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Every policy once, in order of name."""
+        """Policies of the team, each once, in order of name."""
         return tuple(sorted(set(self.roles.values())))
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Those that learn, in order of name."""
+        """Policies that learn, in order of name."""
         return tuple(name for name in self.policies if name not in self.frozen)
 
     def learns(self, role: str) -> bool:
-        """Whether what a role says trains anybody."""
+        """Returns True if the replies of a role train a policy."""
         return self.roles[role] not in self.frozen
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A sample with what it is trained with: the group's weight and its member's advantage.
+    """A sample to train on, with the group's weight and its member's advantage.
 
     share: 1 / (tasks x members of its group): its weight in a mean over the tasks of the step.
     """
@@ -56,18 +56,18 @@ class Graded:
 
 
 CANCELS = 1e-9
-"""Advantages of equal replies cancel when their sum is below this share of the largest."""
+"""Share of the largest advantage below which the sum of equal replies' advantages counts as zero."""
 
 
 def count_tasks(groups: Sequence[Group]) -> int:
-    """How many tasks, or base episodes of them, the groups come from."""
+    """Returns the number of tasks, or base episodes of them, that the groups come from."""
     return len({(group.key.task, group.key.episode) for group in groups})
 
 
 def route(
     team: Team, groups: Sequence[Group], advantages: Sequence[Sequence[float]], *, tasks: int | None = None
 ) -> dict[str, list[Graded]]:
-    """Each trained policy's experience: exactly the samples of the roles it plays, each once.
+    """Returns each trained policy's experience: exactly the samples of the roles it plays, each once.
 
     Groups without spread are among them, with advantage 0: the loss's mean counts them. So are groups whose members
     are alike and whose advantages sum to zero: their gradients cancel. The order is the groups'. A sample that is in
@@ -110,10 +110,10 @@ def route(
 
 
 def cancels(group: Group, earned: Sequence[float]) -> bool:
-    """Whether a group's advantages come to nothing: its members said the same, and they sum to zero."""
+    """Returns True if a group's advantages come to nothing: its members said the same, and they sum to zero."""
     return group.alike and abs(math.fsum(earned)) <= CANCELS * max(map(abs, earned))
 
 
 def teaches(group: Group, earned: Sequence[float]) -> bool:
-    """Whether there is something to learn from a group: in itself, or by what it was credited with."""
+    """Returns True if there is something to learn from a group: in itself, or by its advantages."""
     return group.live or (any(earned) and not cancels(group, earned))

@@ -17,7 +17,7 @@ Line = Mapping[str, float]
 
 
 class Tracker:
-    """Receives the metrics of a run, line by line. Subclasses implement `log` and override other methods if needed.
+    """A receiver of a run's metrics, line by line. Subclasses implement `log` and override other methods if needed.
 
     config: the settings in the tracker's table.
     """

@@ -23,11 +23,11 @@ from coterie.errors import EnvError
 
 T = TypeVar("T")
 PLAY_TIMEOUT_S = 60.0
-"""What one piece of `play` may take, where no setting says."""
+"""Seconds that one piece of `play` may take, where no setting says."""
 OURS = (__file__, str(Path(__file__).with_name("mistakes.py")))
 """Files through which an environment's code is called."""
 LOOKS = 10
-"""How often the timer looks within the limit."""
+"""Number of times that the timer looks within the limit."""
 PATIENCE = 3
 """Number of time limits after which the process is ended, if a piece of code catches the exception and goes on."""
 STAYS = (
@@ -44,7 +44,7 @@ class Late(BaseException):
 
 
 class Watch:
-    """Watches pieces of an environment's code in one thread, while it is entered."""
+    """A watchdog on pieces of an environment's code in one thread, while it is entered."""
 
     __slots__ = (
         "_before", "_began", "_entered", "_fired", "_lock", "_looks", "_over", "_process", "_seen", "_stuck", "_thread",
@@ -52,10 +52,10 @@ class Watch:
     )  # fmt: skip
 
     ends_process: ClassVar[bool] = True
-    """Whether code that does not return ends the process. False in servers: the code stays in its thread."""
+    """True if code that does not return ends the process. False in servers: the code stays in its thread."""
 
     def __init__(self, limit_s: float = PLAY_TIMEOUT_S) -> None:
-        """`limit_s` seconds for one piece; the timer is late by a tenth of that at most."""
+        """Sets the limit for one piece of code to `limit_s` seconds; the timer is late by a tenth of that at most."""
         self.limit_s = limit_s
         self._process = os.getpid()
         self._began = 0.0
@@ -71,7 +71,7 @@ class Watch:
         self._before: Any = None
 
     def over(self, what: Callable[[], str], function: Callable[..., T], *args: Any) -> T:
-        """What a function returns.
+        """Runs a function under the time limit and returns its result.
 
         Args:
             what: says what runs, for the message.
@@ -103,7 +103,7 @@ class Watch:
             raise Stuck(self._stuck) from late
 
     def task(self, make: Callable[..., T], split: str, index: int) -> T:
-        """An environment's task.
+        """Makes a task of an environment under the time limit.
 
         Args:
             make: its method `task`.
@@ -127,9 +127,9 @@ class Watch:
             self._stop()
 
     def _start(self) -> None:
-        """A timer that interrupts the main thread, where it is free; a thread that looks, elsewhere.
+        """Starts a timer that interrupts the main thread, where it is free; elsewhere, a thread that looks.
 
-        The first also ends what never lets another thread run, such as a regular expression that backtracks for ever.
+        The timer also ends what never lets another thread run, such as a regular expression that backtracks for ever.
         """
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
             self._before = signal.signal(signal.SIGALRM, self._alarm)
@@ -149,7 +149,7 @@ class Watch:
             signal.signal(signal.SIGALRM, self._before)
 
     def _counted(self) -> int:
-        """The number of checks in a row that found the same piece running, up to now and without the first of them."""
+        """Counts a check. Returns how many in a row have found the same piece running, without the first."""
         began = self._began  # read once: another thread may end the piece
         self._looks = self._looks + 1 if began and began == self._seen else 0
         self._seen = began
@@ -163,7 +163,7 @@ class Watch:
             raise Late
 
     def _leave(self, why: str) -> None:
-        """Ends the process: nothing that is raised in the piece, Ctrl-C included, ends it."""
+        """Ends the process, since nothing that is raised in the running piece, Ctrl-C included, ends it."""
         text = f"\ncoterie: {self._what()} {why}\n"
         os.write(2, text.encode("ascii", "backslashreplace"))
         os._exit(2)
@@ -200,7 +200,7 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
 
 
 def _places(late: Late) -> str:
-    """Where the environment's code was: its own outermost line, and the innermost where that is another."""
+    """Returns the place of the environment's code: its own outermost line, and the innermost if that is another."""
     raised = (
         late.__context__ if isinstance(late.__context__, Late) else late
     )  # the alarm is handled in another thread first, then here

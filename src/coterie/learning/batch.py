@@ -42,12 +42,12 @@ class Row:
 
     @property
     def line(self) -> tuple[int, ...]:
-        """The tokens that are computed: of prompt and completion, but the last, which predicts nothing."""
+        """Tokens that are computed: of prompt and completion, but the last, which predicts nothing."""
         return self.prompt_ids + self.completion_ids[:-1]
 
     @property
     def tokens(self) -> int:
-        """How many those are."""
+        """Number of tokens that are computed: of prompt and completion, but the last."""
         return len(self.prompt_ids) + len(self.completion_ids) - 1
 
 
@@ -66,7 +66,7 @@ class RoleLearned:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What an update did to a policy: its metrics, and each role's part."""
+    """The result of an update of a policy: its metrics, and each role's part."""
 
     metrics: Mapping[str, float]
     roles: Mapping[str, RoleLearned]
@@ -90,12 +90,12 @@ class Pack:
 
     @property
     def longest(self) -> int:
-        """Tokens of its longest row, the prefix among them."""
+        """Number of tokens of the longest row, the prefix among them."""
         return max(row.tokens for row in self.rows)
 
     @property
     def alike(self) -> list[int]:
-        """For each row, how many of its first tokens equal those of the row before; 0 for the first row."""
+        """Number of first tokens of each row that equal those of the row before; 0 for the first row."""
         return [0, *(common(left.line, right.line) for left, right in pairwise(self.rows))]
 
     @property
@@ -105,12 +105,12 @@ class Pack:
 
 
 def trains(member: Graded, loss: Loss) -> bool:
-    """Whether a reply has a gradient: an advantage, or a KL term that trains every one."""
+    """Returns True if a reply has a gradient: an advantage, or a KL term that trains every one."""
     return bool(loss.kl or loss.advantage(member.advantage, len(member.sample.completion_ids)))
 
 
 def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) -> list[Row]:
-    """Rows of one policy and one optimizer step that have a gradient.
+    """Returns the rows of one policy and one optimizer step that have a gradient.
 
     The loss is sum over rows and tokens of token_weight x token loss, where token_weight is
     group weight x 1 / N with N the tokens of all replies given ("tokens"), 1 / (B x row length) with B their
@@ -146,7 +146,7 @@ def rows_of(graded: Sequence[Graded], loss: Loss, *, groups: int | None = None) 
 
 
 def merged(rows: Sequence[Row]) -> list[Row]:
-    """Rows of which each stands for all replies that are equal: of one role, to one prompt, sampled alike.
+    """Merges replies that are equal into one row each: of one role, to one prompt, sampled alike.
 
     Exact for a loss that is linear in advantages of one sign (`forward.merges`), so advantages above and below 0 stay
     apart: the sum of w_i A_i f is (sum of w_i) x (their weighted mean of A_i) x f, and KL's part has the weight
@@ -187,7 +187,7 @@ def _one(lot: Sequence[Row]) -> Row:
 
 
 def pack(rows: Sequence[Row], longest: int, by_parts: Callable[[Pack], bool] = lambda _: False) -> list[Pack]:
-    """Rows whose prompts begin alike, together; each distinct prompt is computed once.
+    """Packs rows together whose prompts begin alike; each distinct prompt is computed once.
 
     A row joins when at least half of its prompt is shared and the layout stays within `longest` tokens, which under a
     mask are fewer than by parts. Independent of the order of `rows`.
@@ -212,14 +212,14 @@ def pack(rows: Sequence[Row], longest: int, by_parts: Callable[[Pack], bool] = l
 
 
 def alone(rows: Sequence[Row]) -> list[list[Pack]]:
-    """Each row in a micro-batch of its own, for a network that does not pack."""
+    """Puts each row in a micro-batch of its own, for a network that does not pack."""
     return [[Pack(len(row.prompt_ids) - 1, (row,))] for row in sorted(rows)]
 
 
 def microbatches(
     packs: Sequence[Pack], tokens_per_microbatch: int, by_parts: Callable[[Pack], bool] = lambda _: False
 ) -> list[list[Pack]]:
-    """Packs of like length together, as many as the budget holds; none is padded by more than a quarter.
+    """Puts packs of like length together, as many as the budget holds; none is padded by more than a quarter.
 
     Packs under a mask lie side by side, and (number of packs) x (longest pack) stays within the budget. Packs whose
     attention is computed by parts lie in one line, and the sum of their tokens stays within it. A pack that is longer
@@ -242,7 +242,7 @@ def microbatches(
 
 
 def _batched(packs: list[tuple[int, Pack]], fits: Callable[[list[Pack], Pack], bool]) -> Iterator[list[Pack]]:
-    """Packs together whose sizes differ by a quarter at most, each of which fits beside those before it."""
+    """Yields batches of packs whose sizes differ by a quarter at most, each of which fits beside those before it."""
     batch: list[Pack] = []
     least = 0
     for size, pack in sorted(packs):
@@ -257,5 +257,5 @@ def _batched(packs: list[tuple[int, Pack]], fits: Callable[[list[Pack], Pack], b
 
 
 def common(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """Length of the common prefix."""
+    """Returns the length of the common prefix."""
     return next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))

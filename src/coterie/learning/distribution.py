@@ -13,7 +13,7 @@ order."""
 
 
 def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vocabulary: int) -> torch.Tensor:
-    """Natural log-probabilities of log_softmax(logits / temperature), in float32.
+    """Returns the natural log-probabilities log_softmax(logits / temperature), in float32.
 
     Args:
         logits: (..., V), any float type.
@@ -27,7 +27,7 @@ def log_distribution(logits: torch.Tensor, temperature: torch.Tensor | float, vo
 
 
 def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The distribution kept by top-p, renormalised: the fewest tokens whose probabilities reach top_p.
+    """Returns the distribution kept by top-p, renormalised: the fewest tokens whose probabilities reach top_p.
 
     Args:
         logprobs: (B, V).
@@ -50,7 +50,7 @@ def nucleus(logprobs: torch.Tensor, top_p: float) -> torch.Tensor:
 
 
 def inverse_cdf(logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """One id a row: the first whose cumulated probability exceeds that row's uniform number.
+    """Returns one id a row: the first whose cumulated probability exceeds that row's uniform number.
 
     A row's choice depends on its own number alone, so a sample can be drawn again without the
     others of its wave.

@@ -28,7 +28,7 @@ from coterie.models.load import Head, Model
 from coterie.models.meter import at_once
 
 Way = Literal["masks", "parts", "causal"]
-"""How a network is told what a token sees: by masks; by packs' parts; not at all, where rows are alone."""
+"""Way to tell a network what a token sees: by masks; by packs' parts; not at all, where rows are alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Layout:
         return tuple(row for pack in self.packs for row in pack.rows)
 
     def spread(self, values: Sequence[float], device: torch.device) -> torch.Tensor:
-        """One number a row, repeated for each of its trained tokens, (N,) float32."""
+        """Returns one number a row, repeated for each of its trained tokens, (N,) float32."""
         repeated = [value for value, row in zip(values, self.rows, strict=True) for _ in row.completion_ids]
         return torch.tensor(repeated, dtype=torch.float32).to(device)
 
     def tokens(self, logprobs: torch.Tensor, *, corrected: bool) -> Tokens:
-        """What a loss is told.
+        """Returns the data that a loss is computed from.
 
         Args:
             logprobs: (N,), of the trained tokens.
@@ -122,7 +122,7 @@ def _joined(lines: Sequence[Line], shared: Sequence[int]) -> Line:
 
 
 def _line(pack: Pack, alike: Sequence[int]) -> Line:
-    """A pack's tokens in their order.
+    """Returns a pack's tokens in their order, as a line.
 
     Args:
         alike: how many of each row's tokens are those of the row before.
@@ -143,7 +143,7 @@ def _line(pack: Pack, alike: Sequence[int]) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the network says of N trained tokens, float32; only logprobs have a gradient.
+    """The network's scores of N trained tokens, float32; only logprobs have a gradient.
 
     entropy: nats, of the distribution the token was drawn from. steepness: the norm of the gradient
     of the token's log-probability at the logits, |one_hot - p|, in [0, sqrt 2): 0 for a certain token.
@@ -155,7 +155,7 @@ class Scores:
 
 
 def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | None = None) -> Scores:
-    """Log-probability of each trained token, with entropy and steepness where it was sampled.
+    """Returns the log-probability of each trained token, and entropy and steepness where it was sampled.
 
     Args:
         layout: one row alone, where the model does not pack.
@@ -167,7 +167,7 @@ def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | 
     temperatures = layout.spread([row.temperature for row in layout.rows], device)
 
     def read(states: torch.Tensor, head: Head) -> torch.Tensor:
-        """Of the states that predict a trained token, (N, H)."""
+        """Returns the scores from the states that predict a trained token, (N, H)."""
         size = at_once(model.config.vocab_size)
         each = zip(*(tensor.split(size) for tensor in (states, targets, temperatures)), strict=True)
         chunks = [_chunk(head, model.vocabulary, *part, again=len(states) > size) for part in each]
@@ -189,7 +189,7 @@ def score(model: Model, layout: Layout, dtype: torch.dtype, lean: LeanForward | 
 
 
 def logprobs_of(policy: Policy, sample: Sample) -> list[float]:
-    """What a policy's weights say of each token of a reply, in nats, at its sampling temperature.
+    """Returns the log-probability of each token of a reply by a policy's weights, in nats, at its sampling temperature.
 
     A greedy reply is scored at temperature 1. top_p is not applied, as in training.
     """
@@ -201,7 +201,7 @@ def logprobs_of(policy: Policy, sample: Sample) -> list[float]:
 
 
 def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch.Tensor, Head]:
-    """The states that predict a trained token, (N, H), and what makes logits of them.
+    """Returns the states that predict a trained token, (N, H), and the function that makes logits of them.
 
     The output of the last layer for tokens before the first of these is not needed.
     """
@@ -215,7 +215,7 @@ def _lean_states(lean: LeanForward, model: Model, layout: Layout) -> tuple[torch
 
 
 def _attend(model: Model, layout: Layout, first: int) -> Attend:
-    """How tokens attend to what they see; the last layer's, from `first` on alone."""
+    """Returns the attention of tokens to what they see; the last layer's, from `first` on alone."""
     device, longest = model.device, layout.ids.shape[1]
     if layout.way == "parts":
         split = _split(layout.packs, device)
@@ -231,12 +231,12 @@ def _attend(model: Model, layout: Layout, first: int) -> Attend:
 
 
 def _heads_first(attend: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> Attend:
-    """Attention of (B, H, T, D), as it is asked for."""
+    """Adapts an attention of (B, H, T, D) to tensors of (B, T, H, D), as a network asks for it."""
     return lambda _, *tensors: attend(*(tensor.transpose(1, 2) for tensor in tensors)).transpose(1, 2)
 
 
 def merges(loss: Loss) -> bool:
-    """Whether a loss allows equal replies to be trained as one row, see `batch.merged`. It is tested on random replies.
+    """Returns True if a loss lets equal replies be trained as one row, see `batch.merged`. Random replies test it.
 
     So a user's own loss needs no setting for it. If the loss raises here, replies are not merged, and it raises again
     in training.
@@ -250,7 +250,7 @@ def merges(loss: Loss) -> bool:
     logprobs, old, rollout, reference = (-some(rows, length).abs() for _ in range(4))
 
     def losses(which: torch.Tensor, advantages: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Of each token, weighed, (replies, length)."""
+        """Returns the weighted loss of each token, (replies, length)."""
         batch = Tokens(
             logprobs=logprobs[which].flatten().requires_grad_(),
             old=old[which].flatten(),
@@ -275,14 +275,14 @@ def merges(loss: Loss) -> bool:
 
 
 def way_of(model: Model, packs: Sequence[Pack]) -> Way:
-    """How a micro-batch is laid out for a model: what is exact, and fastest."""
+    """Returns the way in which a micro-batch is laid out for a model: one that is exact, and the fastest."""
     if all(by_parts(model, pack) for pack in packs):
         return "parts"
     return "causal" if all(len(pack.rows) == 1 for pack in packs) and _maskless(model, packs) else "masks"
 
 
 def by_parts(model: Model, pack: Pack) -> bool:
-    """Whether a pack's attention is made of parts."""
+    """Returns True if a pack's attention is made of parts."""
     if len(pack.rows) == 1 or not _maskless(model, [pack]):
         return False
     config = model.config
@@ -291,7 +291,7 @@ def by_parts(model: Model, pack: Pack) -> bool:
 
 
 def _maskless(model: Model, packs: Sequence[Pack]) -> bool:
-    """Whether each token sees all that is before it in its own sequence, and the network can be told so."""
+    """Returns True if each token sees all that is before it in its own sequence, and the network can be told so."""
     longest = max(row.tokens for pack in packs for row in pack.rows)
     return model.splits and installed(model.net) and sees_all(model.config, longest)
 
@@ -305,7 +305,7 @@ def _lengths(pack: Pack) -> list[int]:
 
 
 def _seen(model: Model, layout: Layout, dtype: torch.dtype) -> dict[str, Any]:
-    """What tells a network what each token sees."""
+    """Returns the arguments that tell a network what each token sees."""
     if layout.way == "masks":
         return {"attention_mask": _mask(model, layout, dtype)}
     said = CAUSAL
@@ -327,7 +327,7 @@ def _chunk(
     *,
     again: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One chunk. again: its logits are made again in the backward pass instead of being kept."""
+    """Scores one chunk. again: its logits are made again in the backward pass instead of being kept."""
 
     def compute(states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         distribution = log_distribution(head(states), temperatures[:, None], vocabulary)

@@ -60,7 +60,7 @@ class Sharded(Ranks):
             sharded.set_force_sum_reduction_for_comms(True)  # gloo cannot divide on the way
 
     def mine(self, batches: Sequence[list[Pack]]) -> Iterator[tuple[list[Pack], bool]]:
-        """Every size-th micro-batch. A rank that would have one less repeats the first one, which then does not count.
+        """Yields every size-th micro-batch. A rank that would have one less repeats the first; that does not count.
 
         Otherwise the other ranks would wait for it for ever.
         """
@@ -69,17 +69,17 @@ class Sharded(Ranks):
             yield batches[start + self.rank if there else 0], there
 
     def gathered(self, part: T) -> list[T]:
-        """What every rank found, in their order."""
+        """Returns the results of all ranks, in their order."""
         parts: list[Any] = [None] * self.size
         dist.all_gather_object(parts, part)
         return parts
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of which each rank holds a part: all of them have to ask."""
+        """Returns a whole tensor of which each rank holds a part: all of them have to ask."""
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def kept(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Whole weights on the first rank, on its CPU, gathered one after another: all of them have to ask."""
+        """Returns whole weights on the first rank, on its CPU, gathered one after another: all ranks have to ask."""
         kept: dict[str, torch.Tensor] = {}
         for name, weight in weights.items():
             whole = self.whole(weight.detach())
@@ -100,7 +100,7 @@ class Sharded(Ranks):
         save_file(parts, path / f"{self.rank:05d}.safetensors", rate)
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """The part of an optimizer value that this rank holds; one of another shape, such as a step count, is whole."""
+        """Returns this rank's part of an optimizer value; one of another shape, such as a step count, is whole."""
         if not isinstance(weight, DTensor) or value.shape != weight.shape:
             return value
         return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)

@@ -55,13 +55,13 @@ class LeanForward:
 
     @property
     def weights(self) -> Weights:
-        """Those that are lent, else made of the network's for once."""
+        """Weights that are lent; outside of `lent`, those of the network, laid out for this one use."""
         return self._lent or merged(self._network.net)
 
     def states(
         self, weights: Weights, ids: torch.Tensor, positions: torch.Tensor, attend: Attend, first: int
     ) -> torch.Tensor:
-        """The last hidden states, normed, (B (T - first), W), of the tokens from `first` on.
+        """Returns the last hidden states, normed, (B (T - first), W), of the tokens from `first` on.
 
         Args:
             ids, positions: (B, T).
@@ -70,7 +70,7 @@ class LeanForward:
         return self._network.through(weights, ids, turns[positions], attend, first)
 
     def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
-        """Of such states, (..., V)."""
+        """Returns the logits of normed states, (..., V)."""
         return self._network.logits(weights, states)
 
 
@@ -79,7 +79,7 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def can_lean(model: Model) -> bool:
-    """Whether a network can be trained so: all of its weights, of which this process has the whole."""
+    """Returns True if a network can be trained without its modules: all weights, which this process holds whole."""
     return (
         model.lean
         and model.packs
@@ -107,7 +107,7 @@ class _Normed(torch.autograd.Function):
 
 
 def _back(gradient: torch.Tensor, found: torch.Tensor, inverse: torch.Tensor, product: torch.Tensor) -> torch.Tensor:
-    """The gradient at x of y = x / rms(x), from that at y: (g - y mean(g y)) / rms. product: g y."""
+    """Returns the gradient at x of y = x / rms(x), from that at y: (g - y mean(g y)) / rms. product: g y."""
     along = product.sum(dim=-1, keepdim=True)
     return torch.addcmul(gradient, found, along, value=-1 / found.shape[-1]).mul_(inverse)
 
@@ -156,4 +156,4 @@ class _Gated(torch.autograd.Function):
 
 
 TRAINED = Operations(_Normed.apply, _Turned.apply, _Gated.apply)  # pyright: ignore[reportArgumentType]
-"""With a gradient."""
+"""Operations with a gradient, for training."""

@@ -47,12 +47,12 @@ class Trainee:
 
     @property
     def model(self) -> Model:
-        """The policy's."""
+        """Model of the policy."""
         return self.policy.model
 
     @property
     def config(self) -> OptimizerConfig:
-        """The policy's."""
+        """Optimizer settings of the policy."""
         return self.policy.optimizer
 
 
@@ -68,10 +68,10 @@ class Forward:
 
 
 class Learner(Protocol):
-    """What turns a team's experience into other weights."""
+    """A learner, which turns a team's experience into other weights."""
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
-        """One rollout's optimizer steps, for every policy that has something to learn.
+        """Takes one rollout's optimizer steps, for every policy that has something to learn.
 
         Args:
             spent: share of the token budget that was spent before this step, for the schedule of the learning rate.
@@ -85,7 +85,7 @@ class Learner(Protocol):
         ...
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        """Returns the weights that a checkpoint keeps of a policy, whole, under the names that its model gives them."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -93,12 +93,12 @@ class Learner(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of whatever trains beside this process."""
+        """Lets go of all that trains beside this process."""
         ...
 
 
 class LocalLearner:
-    """Trains the policies of a team in this process, alone or together with others.
+    """A learner that trains the policies of a team in this process, alone or together with others.
 
     Args:
         policies: by name; their weights are changed in place.
@@ -132,13 +132,13 @@ class LocalLearner:
 
     @cached_property
     def at_once(self) -> int:
-        """How many policies may be trained side by side."""
+        """Number of policies that may be trained side by side."""
         small = len(self.trainees) > 1 and all(trainee.lean for trainee in self.trainees.values())
         return min(len(self.trainees), self._threads.most) if small and self._threads.adapts else 1
 
     @cached_property
     def _merges(self) -> bool:
-        """Whether equal replies are trained as one row. It is never read in a plan, whose tensors have no data."""
+        """True if equal replies are trained as one row. It is never read in a plan, whose tensors have no data."""
         return merges(self.loss)
 
     def _trainee(self, policy: Policy, checkpoint: Path | None) -> Trainee:
@@ -160,7 +160,7 @@ class LocalLearner:
         return Trainee(policy, optimizer, reference, lean, reference_lean)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
-        """One rollout's optimizer steps, for every policy that has rows.
+        """Takes one rollout's optimizer steps, for every policy that has rows.
 
         Returns:
             metrics by policy; a policy without rows has none and is bit-identical afterwards.
@@ -192,7 +192,7 @@ class LocalLearner:
         return {name: total.learned(rates[name]) for name, total in totals.items()}
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        """Returns the weights that a checkpoint keeps of a policy, whole, under the names that its model gives them."""
         return self.ranks.kept(self.trainees[name].model.weights())
 
     def save(self, folder: Path) -> None:
@@ -202,11 +202,11 @@ class LocalLearner:
             self.ranks.save(trainee.optimizer, folder / OPTIMIZERS / name)
 
     def close(self) -> None:
-        """Nothing trains beside this process."""
+        """Restores the number of threads; nothing trains beside this process."""
         self._threads.restore()
 
     def _check_mismatch(self, name: str, apart: float) -> None:
-        """Raises UpdateError: before any weight has moved, engine and learner differ."""
+        """Raises UpdateError: engine and learner differ too much; called before any weight has moved."""
         if apart > self.max_mismatch:
             raise UpdateError(
                 f"the engine sampled for policy '{name}' from another distribution than the learner's: they differ by "
@@ -225,7 +225,7 @@ class LocalLearner:
                 raise EngineError(f"the engine gave token {odd}, and policy '{name}' has tokens 0 to {count - 1}")
 
     def _rows(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Row]]:
-        """The rows of each of the step's optimizer steps.
+        """Returns the rows of each of the step's optimizer steps.
 
         With a `correction` of the loss, rows of the second and later optimizer steps also hold their log-probabilities
         under the weights before the first one.
@@ -236,7 +236,7 @@ class LocalLearner:
         return [first, *([self._dated(name, rows) for rows in later] if self.loss.correction != "none" else later)]
 
     def _parts(self, name: str, graded: Sequence[Graded], step: int) -> list[list[Graded]]:
-        """The step's groups, shuffled and dealt out to its optimizer steps; a group stays whole.
+        """Shuffles the step's groups and deals them out to its optimizer steps; a group stays whole.
 
         Each part is an estimate of the whole step's gradient: its loss is a mean over itself.
         """
@@ -249,7 +249,7 @@ class LocalLearner:
         return [[member for name in names[part::count] for member in groups[name]] for part in range(count)]
 
     def _dated(self, name: str, rows: Sequence[Row]) -> list[Row]:
-        """Rows with their log-probabilities by the weights as they are."""
+        """Returns rows with their log-probabilities by the weights as they are."""
         dated: list[Row] = []
         trainee = self.trainees[name]
         for batch, counts in self.ranks.mine(self.microbatches(name, rows)):
@@ -263,7 +263,7 @@ class LocalLearner:
         return [row for part in self.ranks.gathered(dated) for row in part]
 
     def _gradients(self, rows: Mapping[str, Sequence[Row]], number: int) -> dict[str, Totals]:
-        """The gradients of all policies, of small networks in parallel. If one fails, all gradients are cleared."""
+        """Computes all policies' gradients, of small networks in parallel. If one fails, all gradients are cleared."""
         works = [partial(self._gradient, name, mine, number) for name, mine in rows.items()]
         try:
             found = self._threads.beside(works) if self.at_once > 1 else [work() for work in works]
@@ -274,7 +274,7 @@ class LocalLearner:
         return dict(zip(rows, found, strict=True))
 
     def _gradient(self, name: str, rows: Sequence[Row], number: int) -> Totals:
-        """Accumulates a policy's gradient and clips it. Returns what it was made of, with its norm before."""
+        """Accumulates a policy's gradient and clips it. Returns the sums over its rows, with the norm before that."""
         totals = self.accumulate(name, rows)
         weights = self.trainees[name].model.trained
         clipped = torch.nn.utils.clip_grad_norm_(weights, self.trainees[name].config.clip_norm)
@@ -286,7 +286,7 @@ class LocalLearner:
         return totals
 
     def accumulate(self, name: str, rows: Sequence[Row]) -> Totals:
-        """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns what it was made of."""
+        """Adds the gradient of rows to a policy's, micro-batch by micro-batch. Returns the sums over these rows."""
         mine, trainee = Totals(), self.trainees[name]
         with ExitStack() as lent:
             for lean in (trainee.lean, trainee.reference_lean):
@@ -300,7 +300,7 @@ class LocalLearner:
         return totals
 
     def microbatches(self, name: str, rows: Sequence[Row]) -> list[list[Pack]]:
-        """How a policy's rows are packed and split."""
+        """Packs a policy's rows and splits them into micro-batches."""
         trainee = self.trainees[name]
         if not trainee.model.packs:
             return alone(rows)
@@ -309,7 +309,7 @@ class LocalLearner:
         return microbatches(pack(rows, budget, split if trainee.model.shares else lambda _: True), budget, split)
 
     def forward(self, name: str, batch: Sequence[Pack]) -> Forward:
-        """The loss of a micro-batch, ready for its backward pass."""
+        """Computes the loss of a micro-batch, ready for its backward pass."""
         trainee = self.trainees[name]
         layout, device = lay_out(batch, way_of(trainee.model, batch)), trainee.model.device
         if trainee.config.checkpointing:
@@ -325,7 +325,7 @@ class LocalLearner:
         return Forward(layout, scores, tokens, reference, (weights * self.loss(tokens, reference)).sum())
 
     def _backward(self, name: str, batch: Sequence[Pack], totals: Totals | None) -> None:
-        """Adds a micro-batch's gradient and figures; None: it fills a gap, and adds nothing."""
+        """Adds a micro-batch's gradient and figures. totals: None: it fills a gap, and adds nothing."""
         done = self.forward(name, batch)
         done.scores.logprobs.retain_grad()
         (0 * done.loss if totals is None else done.loss).backward()
@@ -333,7 +333,7 @@ class LocalLearner:
             totals.count(self.loss, done)
 
     def _refuse(self, name: str, rows: Sequence[Row], *, untouched: bool) -> None:
-        """Finds the group that spoils the update, and stops."""
+        """Raises UpdateError, which names the group whose loss or gradient is not finite."""
         net = self.trainees[name].model.net
         spoilt, mend = "no single group", "start a new run with a lower optimizer.lr"
         for group in sorted({row.group for row in rows}):
@@ -367,7 +367,7 @@ class Totals:
         self.roles: dict[str, torch.Tensor] = {}
 
     def add(self, other: Totals) -> None:
-        """Takes in what another part of the rows, or another rank, has summed."""
+        """Adds the sums of another part of the rows, or of another rank."""
         self.norms += other.norms
         self.tokens += other.tokens
         self.sequences += other.sequences
@@ -380,7 +380,7 @@ class Totals:
             self.roles[role] = self.roles.get(role, torch.zeros(3)) + sums
 
     def count(self, loss: Loss, done: Forward) -> None:
-        """Takes in a micro-batch, after its backward pass."""
+        """Adds the sums of a micro-batch, after its backward pass."""
         layout, scores, tokens, reference = done.layout, done.scores, done.tokens, done.reference
         self.loss += float(done.loss.detach())
         self.sequences += sum(row.copies for row in layout.rows)
@@ -410,11 +410,11 @@ class Totals:
         self.peaks["mismatch_max"] = max(self.peaks.get("mismatch_max", 0.0), float(difference.max()))
 
     def mean(self, name: str) -> float:
-        """A metric's mean over the tokens so far."""
+        """Returns a metric's mean over the tokens so far."""
         return self.sums[name] / self.tokens
 
     def learned(self, lr: float) -> Learned:
-        """Means over the step's trained tokens; the norm is the mean over its optimizer steps."""
+        """Returns means over the step's trained tokens; the norm is the mean over its optimizer steps."""
         means = {name: self.mean(name) for name in self.sums}
         metrics = {
             "loss": self.loss,

@@ -40,7 +40,7 @@ class Tokens:
     lengths: Tensor
 
     def row_means(self, values: Tensor) -> Tensor:
-        """Of each token, the mean of its row.
+        """Returns the mean of each token's row.
 
         Args:
             values: (N,).
@@ -51,7 +51,7 @@ class Tokens:
         return self.row_sums(values) / self.lengths[self.rows]
 
     def row_sums(self, values: Tensor) -> Tensor:
-        """Of each token, the sum of its row.
+        """Returns the sum of each token's row.
 
         Args:
             values: (N,).
@@ -68,7 +68,7 @@ class Loss(Settings):
     kl: float = Field(default=0.0, ge=0)
     """Weight of the KL term to the starting weights. With 0, no reference model is kept in memory."""
     denominator: Denominator = "tokens"
-    """What the loss of a policy in a step is a mean over. tokens: all tokens. sequences: all replies, each with its
+    """Items over which a policy's loss in a step is averaged. tokens: all tokens. sequences: all replies, each with its
     mean over tokens. tasks: all tasks, with the sum over the tokens of a reply, as in the policy gradient."""
     overlong_from: int | None = Field(default=None, ge=0)
     """Length of a reply, in tokens, above which a length penalty applies. none: no length penalty."""
@@ -89,12 +89,12 @@ class Loss(Settings):
     """With mask, the smallest weight that is kept."""
 
     corrects: ClassVar[bool] = True
-    """Whether the loss remains valid if the weights are newer than those that sampled."""
+    """True if the loss remains valid when the weights are newer than those that sampled."""
     bounds: ClassVar[tuple[str, ...]] = ()
     """Names of settings without effect while the ratio is always 1, such as the bounds of the clip."""
 
     def tokens(self, batch: Tokens) -> Tensor:
-        """The policy term of each token, (N,)."""
+        """Returns the policy term of each token, (N,)."""
         raise NotImplementedError
 
     def shares(self, batch: Tokens) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ class Loss(Settings):
         return importance.masked_fill(~inside, 0.0)  # a long reply's may be infinite
 
     def __call__(self, batch: Tokens, reference: Tensor | None = None) -> Tensor:
-        """The loss of each token: its policy term, weighed by the correction, plus `kl` times its KL term.
+        """Returns the loss of each token: its policy term, weighed by the correction, plus `kl` times its KL term.
 
         Args:
             reference: (N,), log-probabilities of the reference model; needed only if kl > 0.
@@ -189,11 +189,11 @@ class Clip(Loss):
     bounds: ClassVar[tuple[str, ...]] = ("epsilon", "epsilon_high")
 
     def ratio(self, batch: Tokens) -> Tensor:
-        """What the weights have moved by: pi / pi_old of each token."""
+        """Returns the ratio by which the weights have moved: pi / pi_old of each token."""
         return (batch.logprobs - batch.old).exp()
 
     def tokens(self, batch: Tokens) -> Tensor:
-        """-min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A), a token.
+        """Returns -min(ratio A, clip(ratio, 1 - epsilon, 1 + epsilon_high) A) of each token.
 
         Source:
             PPO, arXiv:1707.06347 eq. 7; the wider upper bound is DAPO's, arXiv:2503.14476 eq. 10.
@@ -202,7 +202,7 @@ class Clip(Loss):
         return -(ratio * batch.advantages).minimum(ratio.clamp(1 - self.epsilon, 1 + self._high) * batch.advantages)
 
     def shares(self, batch: Tokens) -> dict[str, Tensor]:
-        """clip_share: tokens whose gradient the clip has cut."""
+        """Returns clip_share: the tokens whose gradient the clip has cut."""
         ratio, advantages = self.ratio(batch), batch.advantages
         above = (ratio > 1 + self._high) & (advantages > 0)
         below = (ratio < 1 - self.epsilon) & (advantages < 0)
@@ -226,11 +226,11 @@ class GSPO(Clip):
     epsilon_high: float | None = Field(default=4e-4, gt=0)
     """Upper clip: the bound is 1 + epsilon_high."""
     denominator: Denominator = "sequences"
-    """What the loss is a mean over. sequences: replies, as published. tokens: tokens, so longer replies weigh more.
-    tasks: tasks, with the sum over the tokens of a reply."""
+    """Items over which the loss is averaged. sequences: replies, as published. tokens: tokens, so longer replies weigh
+    more. tasks: tasks, with the sum over the tokens of a reply."""
 
     def ratio(self, batch: Tokens) -> Tensor:
-        """The ratio s of the reply that a token belongs to, for each token."""
+        """Returns the ratio s of the reply that a token belongs to, for each token."""
         return batch.row_means(batch.logprobs - batch.old).exp()
 
 
@@ -240,12 +240,12 @@ class PolicyGradient(Loss):
     corrects: ClassVar[bool] = False
 
     def tokens(self, batch: Tokens) -> Tensor:
-        """-A log pi, a token."""
+        """Returns -A log pi of each token."""
         return -batch.advantages * batch.logprobs
 
 
 def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """The k3 estimate of KL(policy || reference), a token: exp(-d) - 1 + d, d = logprobs - reference.
+    """Returns the k3 estimate of KL(policy || reference), a token: exp(-d) - 1 + d, d = logprobs - reference.
 
     Never negative, unbiased. Its own gradient is that of the forward KL; multiplied by the ratio,
     as in `Loss.__call__`, the gradient is that of the reverse KL.

@@ -1,4 +1,4 @@
-"""What a packed token sees: what comes before it in its own sequence, as far back as its layer looks.
+"""Masks of packs: a token sees what comes before it in its own sequence, as far back as its layer looks.
 
 A pack is a tree in depth-first order: after a token come all tokens that follow it in any sequence (its branch), and
 then all others. So a token is visible to the tokens from itself to the end of its branch.
@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 Reach = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Positions of queries (B, T, 1) and of keys (B, 1, T) to what is near enough, (B, T, T) bool."""
+"""A function from positions of queries (B, T, 1) and of keys (B, 1, T) to what is near enough, (B, T, T) bool."""
 
 
 def kinds_of(config: Any) -> tuple[str, ...]:
-    """The kinds of attention that a network's layers have, each once.
+    """Returns the kinds of attention that a network's layers have, each once.
 
     Args:
         config: of the text network.
@@ -34,12 +34,12 @@ def kinds_of(config: Any) -> tuple[str, ...]:
 
 
 def can_mask(config: Any) -> bool:
-    """Whether a mask can describe what a token of this network sees; it cannot if layers pass a state along tokens."""
+    """Returns True if a mask can describe what a token sees; it cannot if layers pass a state along tokens."""
     return {"full_attention", "sliding_attention", "chunked_attention"}.issuperset(kinds_of(config))
 
 
 def sees_all(config: Any, longest: int) -> bool:
-    """Whether every token sees all before it, in sequences of so many tokens."""
+    """Returns True if every token sees all before it, in sequences of so many tokens."""
     reaches = {
         "full_attention": longest,
         "sliding_attention": getattr(config, "sliding_window", None),
@@ -51,7 +51,7 @@ def sees_all(config: Any, longest: int) -> bool:
 def attention_masks(
     config: Any, ends: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor | dict[str, torch.Tensor]:
-    """The additive mask of a layout: one, or one for each kind of layer where there are several.
+    """Returns the additive mask of a layout: one, or one for each kind of layer where there are several.
 
     Args:
         config: of the text network, which a mask can describe.
@@ -71,7 +71,7 @@ def attention_masks(
 
 
 def causal_mask(longest: int, first: int, device: torch.device) -> torch.Tensor:
-    """The additive mask of the tokens from `first` on, each of which sees all before it, (1, 1, T - first, T)."""
+    """Returns the additive mask of the tokens from `first` on, which see all before them, (1, 1, T - first, T)."""
     seen = torch.ones(longest - first, longest, dtype=torch.bool, device=device).tril(first)
     return _additive(seen[None], torch.float32)
 

@@ -40,7 +40,7 @@ class OptimizerConfig(Settings):
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int, spent: float = 0.0) -> float:
-    """The rate of a step, 0 <= step < total.
+    """Returns the learning rate of a step, 0 <= step < total.
 
     Args:
         spent: share of a token budget that was spent before the step, 0 to 1. The schedule follows whichever of the two

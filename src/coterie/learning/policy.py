@@ -19,7 +19,7 @@ Kind = Literal["full", "lora", "frozen", "past"]
 
 @dataclass(slots=True)
 class Policy:
-    """What plays one role or several.
+    """A policy, which plays one role or several.
 
     kind: full: all its weights are its own, and trained; lora: only an adapter is trained, on a base that it may share;
     frozen: nothing is trained; past: nothing is trained, and the weights are an earlier version of another policy.
@@ -41,17 +41,17 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """Device of the policy's weights."""
         return self.model.device
 
     @property
     def tokenizer(self) -> Any:
-        """Its model's."""
+        """Tokenizer of the policy's model."""
         return self.model.tokenizer
 
     @property
     def context(self) -> int:
-        """Tokens that prompt and reply may have together."""
+        """Maximum number of tokens of prompt and reply together."""
         return self.model.context
 
     @property
@@ -60,7 +60,7 @@ class Policy:
         return self.model.vocabulary
 
     def render(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
-        """The token ids of a prompt, ready for the role's reply."""
+        """Returns the token ids of a prompt, ready for the role's reply."""
         if self._renderer is None:  # the learner's own copy, because the engine's thread uses the other one
             tokenizer = copy.deepcopy(self.model.tokenizer)
             self._renderer = Renderer(

@@ -23,7 +23,7 @@ RATE = "lr"
 
 
 class Ranks:
-    """One process alone: its part is the whole.
+    """The processes that train together; here one alone, whose part is the whole.
 
     rank, size: which of how many.
     """
@@ -31,23 +31,23 @@ class Ranks:
     rank, size = 0, 1
 
     def shard(self, model: Model) -> None:
-        """Leaves this rank its part of a model's weights. Before an optimizer is made of them."""
+        """Leaves this rank its part of a model's weights; called before an optimizer is made of them."""
 
     def mine(self, batches: Sequence[list[Pack]]) -> Iterator[tuple[list[Pack], bool]]:
-        """A rank's own micro-batches, as many as every other has; and whether each counts, or fills a gap."""
+        """Yields a rank's own micro-batches, as many as every other has, each with False if it only fills a gap."""
         for batch in batches:
             yield batch, True
 
     def gathered(self, part: T) -> list[T]:
-        """What every rank found, in their order."""
+        """Returns the results of all ranks, in their order."""
         return [part]
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of which each rank may hold a part."""
+        """Returns a whole tensor of which each rank may hold a part."""
         return tensor
 
     def kept(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Whole weights, by name, where this rank is the one that writes them; else none."""
+        """Returns whole weights, by name, where this rank is the one that writes them; else none."""
         return weights
 
     def save(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -55,7 +55,7 @@ class Ranks:
         torch.save(optimizer.state_dict(), _whole_file(path))
 
     def load(self, optimizer: torch.optim.Optimizer, path: Path) -> None:
-        """Takes an optimizer's state back, however many ranks have written it and however many there are now.
+        """Loads an optimizer's state, however many ranks have written it and however many there are now.
 
         Args:
             path: as it was given to `save`.
@@ -69,7 +69,7 @@ class Ranks:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
 
     def part(self, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """The part that this rank holds of a value that an optimizer keeps for a weight."""
+        """Returns the part that this rank holds of a value that an optimizer keeps for a weight."""
         return value
 
 
@@ -82,14 +82,14 @@ Values = Iterator[tuple[int, str, torch.Tensor]]
 
 
 def _read_whole(file: Path) -> tuple[float, Values]:
-    """The rate of the latest step, and all values."""
+    """Returns the learning rate of the latest step, and all values, of an optimizer's file."""
     saved = torch.load(file, weights_only=True, map_location="cpu")
     values = ((at, name, value) for at, entries in saved["state"].items() for name, value in entries.items())
     return saved["param_groups"][0]["lr"], values
 
 
 def _read_parts(folder: Path) -> tuple[float, Values]:
-    """The same from a folder."""
+    """Returns the learning rate of the latest step, and all values, of an optimizer's folder."""
     files = sorted(folder.glob("*.safetensors"))
     with safe_open(files[0], "pt") as first:
         return float(first.metadata()[RATE]), _put_together(files)

@@ -17,13 +17,13 @@ from coterie.memory.store import ENOUGH, LOW_TWICE, Entry, MemoryConfig, State, 
 
 Z95 = 1.96
 LONGEST_KEY, LONGEST_TEXT = 512, 800
-"""Characters of an entry's key and text."""
+"""Maximum characters of an entry's key and text."""
 FEWEST_EPISODES = 16
-"""Of an iteration, below which it tells nothing."""
+"""Number of episodes of an iteration, below which it tells nothing."""
 HIGH = (0.55, 0.95)
-"""Where the threshold of a strong episode may lie."""
+"""Bounds of the threshold of a strong episode."""
 RATE, MOST_AT_ONCE = 0.2, 5
-"""How fast a utility follows: 1 - (1 - RATE)^c after c queries, at most so many."""
+"""Rate at which a utility follows: 1 - (1 - RATE)^c after c queries, at most so many."""
 BASELINE_RATE = 0.1
 WEAK, FORGOTTEN = -0.8, 200
 """The strength, and the iterations without use, at which an entry goes."""
@@ -31,7 +31,7 @@ WEAK, FORGOTTEN = -0.8, 200
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What one finished episode says to memory.
+    """A finished episode, as memory sees it.
 
     shown: entries by role, as their ids. did: what each role that acted did, in the environment's words.
     score: in [0, 1].
@@ -46,7 +46,7 @@ class Episode:
 
 
 def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> Episode:
-    """What a whole episode's log says to memory."""
+    """Returns a whole episode, as memory sees it, from its log."""
     number = int(log.id.split("/")[0])
     did: dict[str, list[str]] = {}
     for _, reply in log.replies():
@@ -62,7 +62,7 @@ def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> E
 
 
 def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> tuple[Store, Counter[str]]:
-    """The next snapshot, once an iteration, when every reward is in.
+    """Returns the next snapshot, once an iteration, when every reward is in.
 
     Args:
         episodes: of this iteration, whole ones, in any order.
@@ -104,7 +104,7 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
 
 
 def threshold(episodes: Sequence[Episode]) -> float:
-    """The score from which on an episode is strong; each query counts once.
+    """Returns the score from which on an episode is strong; each query counts once.
 
     Two deviations above the mean as published, clamped so that it can be reached. Of all episodes, for the
     reward is the whole team's: a role that is seldom asked would have to wait for one of its own.
@@ -131,7 +131,7 @@ def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict
 
 
 def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
-    """By query, the episodes whose role was shown an entry."""
+    """Returns the episodes whose role was shown an entry, by query."""
     showing: dict[str, list[Episode]] = {}
     for episode in episodes:
         if entry.id in episode.shown.get(entry.role, ()):
@@ -147,7 +147,7 @@ def _used(entry: Entry, showing: Mapping[str, Sequence[Episode]], now: int) -> E
 
 
 def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int, worth: float) -> Entry:
-    """An entry after an iteration: what showing it did, against the same queries, or their kind, without notes.
+    """Returns an entry judged by what showing it did, against the same queries, or their kind, without notes.
 
     Args: episodes: in which its role acted, shown notes or not: acting goes with success by itself.
     """
@@ -173,7 +173,7 @@ def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, f
 def _candidates(
     episodes: Sequence[Episode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
 ) -> list[Entry]:
-    """New entries from strong episodes, the best few: one of each text, then a second of each; quarantined ones last.
+    """Returns the best few new entries of strong episodes: one of each text, then a second; quarantined ones last.
 
     So many queries that end alike do not crowd out what others tell.
     """
@@ -203,6 +203,6 @@ def _candidates(
 
 
 def _spent(entry: Entry, now: int, config: MemoryConfig) -> bool:
-    """Whether an entry has shown itself useless, or has not been of use for long."""
+    """Returns True if an entry has shown itself useless, or has not been of use for long."""
     low = entry.probation == 0 and entry.shown >= ENOUGH and entry.low >= LOW_TWICE
     return low or entry.strength(now, config.half_life) < WEAK or now - entry.used > FORGOTTEN

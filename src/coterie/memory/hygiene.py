@@ -12,11 +12,11 @@ from coterie.memory.retrieval import words
 from coterie.memory.store import Entry, Store
 
 COPIED_WORDS = 8
-"""Words in a row of the query that a text may not hold."""
+"""Number of words in a row of the query that a text may not hold."""
 NEAR = 0.9
-"""The share of their words from which on two queries are nearly one."""
+"""Share of common words from which on two queries are nearly one."""
 TAMPERED = 0.3
-"""The share of a text's characters that a sanitiser may change before the entry is kept apart."""
+"""Share of a text's characters that a sanitiser may change before the entry is kept apart."""
 MARKUP = re.compile(
     r"<\|[^|<>]{0,40}\|>|</?s>|\[/?INST\]|<</?SYS>>|</?(?:tool|think|system|user|assistant)[\w-]*>|```|~~~"
     r"|(?:https?|ftp|file|data):\S+|www\.\S+|\b(?:system|user|assistant|tool)\s*:",
@@ -26,7 +26,7 @@ NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
 
 
 def sanitised(text: str, longest: int) -> tuple[str, bool]:
-    """A text as it may be shown, and whether so much had to change that it should not be.
+    """Returns a text as it may be shown, and True if so much had to change that it should not be.
 
     Normal form, one line, no control characters; a chat template's tokens, role markers, fences, tags and
     addresses become a dot.
@@ -41,12 +41,12 @@ def sanitised(text: str, longest: int) -> tuple[str, bool]:
 
 
 def source(query: str) -> str:
-    """Names the query that an entry comes from."""
+    """Returns a name for the query that an entry comes from."""
     return blake2b(" ".join(words(query)).encode(), digest_size=8).hexdigest()
 
 
 def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, str]]:
-    """Entries that come from nearly one of these queries, each with the first such: nine of ten words shared."""
+    """Returns entries that come from nearly one of these queries, each with the first such: 9 of 10 words shared."""
     known = [(query, frozenset(words(query))) for query in queries]
     pairs: list[tuple[Entry, str]] = []
     for entry in store.entries:
@@ -56,7 +56,7 @@ def near_duplicates(store: Store, queries: Iterable[str]) -> list[tuple[Entry, s
 
 
 def leaks(text: str, task: Task) -> bool:
-    """Whether a text holds the gold answer, or much of the query: as words, as a number, or else as it is written."""
+    """Returns True if a text holds the gold answer (as words, a number, or as it is written) or much of the query."""
     answer, text = (unicodedata.normalize("NFKC", written).casefold().strip() for written in (task.answer, text))
     said = words(text)
     if answer.isascii() and words(answer):

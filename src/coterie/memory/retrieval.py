@@ -13,19 +13,19 @@ WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, in lower case."""
+    """Returns the words of a text, in lower case."""
     return WORD.findall(text.lower())
 
 
 def overlap(left: str, right: str) -> float:
-    """Words that two texts share, of all the words they have: 1 for equal sets, 0 for disjoint ones."""
+    """Returns the share of words that two texts have in common: 1 for equal sets, 0 for disjoint ones."""
     ours, other = set(words(left)), set(words(right))
     return len(ours & other) / len(ours | other) if ours and other else 0.0
 
 
 @cache
 def _library() -> Any:
-    """bm25s, told that there is no JAX: for a thing not asked of it here it would take three quarters of a GPU."""
+    """Returns bm25s, told that there is no JAX: for a thing not asked of it, JAX would take three quarters of a GPU."""
     modules: dict[str, Any] = sys.modules
     there = modules.get("jax")
     modules["jax"] = None
@@ -39,7 +39,7 @@ def _library() -> Any:
 
 
 class Index:
-    """Texts that can be asked which of them a query is about."""
+    """An index of texts, which can be asked which of them a query is about."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.texts = tuple(texts)
@@ -49,14 +49,14 @@ class Index:
             self._engine.index(tokens, show_progress=False)
 
     def scores(self, query: str) -> list[float]:
-        """Each text's BM25 score, 0 for no word in common."""
+        """Returns each text's BM25 score, 0 for no word in common."""
         asked = words(query)
         if not self.texts or not asked:
             return [0.0] * len(self.texts)
         return [float(score) for score in self._engine.get_scores(asked)]
 
     def best(self, query: str, top: int) -> list[str]:
-        """The highest scores above 0; of equal ones, the first."""
+        """Returns the texts with the highest scores above 0; of equal ones, the first."""
         scores = self.scores(query)
         order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
         return [self.texts[at] for at in order[:top] if scores[at] > 0]
@@ -64,5 +64,5 @@ class Index:
 
 @lru_cache(maxsize=64)
 def index(texts: tuple[str, ...]) -> Index:
-    """An index of texts, made once."""
+    """Returns an index of texts, made once."""
     return Index(texts)

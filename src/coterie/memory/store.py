@@ -29,7 +29,7 @@ State = Literal["active", "quarantined"]
 
 
 class MemoryConfig(Settings):
-    """What roles remember from one task to the next."""
+    """Settings of the memory, which shows roles notes from earlier tasks."""
 
     mode: Mode = "off"
     """on: prompts show relevant notes. placebo: prompts show as many notes, but with texts of unrelated notes. off: no
@@ -56,7 +56,7 @@ class MemoryConfig(Settings):
     """Half-life of the recency score of an unused note, in training steps."""
 
     def inert(self) -> dict[str, str]:
-        """Nothing else has an effect where memory is off."""
+        """Returns all other settings as without effect if memory is off."""
         if self.mode != "off":
             return {}
         return dict.fromkeys((name for name in type(self).model_fields if name != "mode"), "memory.mode = 'off'")
@@ -87,13 +87,13 @@ class Entry:
     state: State = "active"
 
     def strength(self, iteration: int, half_life: float) -> float:
-        """How strong its claim to be kept is, in [-1, 2]: recent use and utility, alike."""
+        """Returns the strength of an entry's claim to be kept, in [-1, 2]: recent use and utility, alike."""
         return 2 ** (-(iteration - self.used) / half_life) + 2 * self.utility - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A snapshot. baselines: success without notes where a role acted, by "role" and "role/kind", moving averages."""
+    """A memory snapshot. baselines: success without notes where a role acted, by "role", "role/kind"; moving means."""
 
     entries: tuple[Entry, ...] = ()
     iteration: int = 0
@@ -101,14 +101,14 @@ class Store:
 
     @property
     def digest(self) -> str:
-        """Names the content: equal for equal stores, in every process."""
+        """Digest of the content: equal for equal stores, in every process."""
         plain = STORE.dump_python(self, mode="json")
         for entry in plain["entries"]:
             entry["sources"].sort()
         return blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def of(self, role: str) -> tuple[Entry, ...]:
-        """A role's entries that may be shown."""
+        """Returns a role's entries that may be shown."""
         return tuple(entry for entry in self.entries if entry.role == role and entry.state == "active")
 
 

@@ -39,18 +39,18 @@ class Adapted(Model):
     source: str = field(kw_only=True)
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """The adapter's, under the names of PEFT's files."""
+        """Returns the adapter's weights, under the names of PEFT's files."""
         return _peft().get_peft_model_state_dict(self.adapter, save_embedding_layers=False)  # "auto" asks the hub
 
     def saved(self, folder: Path) -> Mapping[str, torch.Tensor]:
-        """The adapter's, from a PEFT folder."""
+        """Returns the adapter's weights from a PEFT folder."""
         try:
             return load_file(folder / FILE)
         except OSError as error:
             raise CheckpointError(f"{folder} holds no adapter ({FILE} is missing)") from error
 
     def take(self, folder: Path) -> None:
-        """Takes the weights of an adapter's folder.
+        """Loads the weights of an adapter's folder.
 
         Raises:
             CheckpointError: there is none, or it is of another shape.
@@ -65,7 +65,7 @@ class Adapted(Model):
         self.put(saved)
 
     def put(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Takes the adapter's weights, under the names of PEFT's files."""
+        """Sets the adapter's weights, under the names of PEFT's files."""
         _peft().set_peft_model_state_dict(self.adapter, dict(weights))
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
@@ -79,14 +79,14 @@ class Adapted(Model):
         self.tokenizer.save_pretrained(folder)
 
     def start(self) -> Model:
-        """The base: what an adapter begins with."""
+        """Returns the base, with which an adapter begins."""
         return self.base
 
 
 def adapted(
     base: Model, *, rank: int, alpha: float, targets: Sequence[str] = (), seed: int, source: str = "", where: str
 ) -> Adapted:
-    """A model of the base's weights, frozen, and an adapter of its own, which changes nothing yet.
+    """Returns a model of the base's weights, frozen, and an adapter of its own, which changes nothing yet.
 
     Args:
         source: what the base is called in the adapter's file.
@@ -147,12 +147,12 @@ def merge(base: str, adapter: Path, out: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """PEFT asks transformers by a name that is to go."""
+    """Silences a warning: PEFT asks transformers by a name that is to go."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
 
 
 def _peft() -> Any:
-    """PEFT, which takes seconds to import: whoever has no adapter does not wait for it."""
+    """Returns PEFT, which takes seconds to import: whoever has no adapter does not wait for it."""
     return importlib.import_module("peft")

@@ -22,20 +22,20 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 NAME = "coterie"
-"""What the function is called where transformers look for it."""
+"""Name of the function where transformers look for it."""
 KEYWORD = "coterie_split"
 """The keyword that carries a Split, CAUSAL or SEEN through a network to its layers."""
 CAUSAL = "causal"
-"""Said in its place where each sequence is one row, from its beginning: padding comes after it, and is seen by none."""
+"""Value of the keyword where each sequence is one row, from its beginning: no token sees the padding after it."""
 SEEN = "seen"
-"""Said in its place where each row asks for one token, and the mask says what it sees of a cache."""
+"""Value of the keyword where each row asks for one token, and the mask says what it sees of a cache."""
 HALVES = torch.bfloat16, torch.float16
 FEWEST = 4
-"""Queries that the kernels for CPUs are asked at least: fewer give other bits with another number of threads."""
+"""Minimum number of queries for the kernels for CPUs: fewer give other bits with another number of threads."""
 TOKEN = 4
-"""Times the width: the pairs whose attention takes as long as a token takes in the rest of a layer."""
+"""Pairs per number of the width, whose attention takes as long as a token takes in the rest of a layer."""
 ROW = 1400
-"""The pairs whose attention, with heads of 32 numbers, takes as long as that a row is there."""
+"""Pairs whose attention, with heads of 32 numbers, takes as long as one more row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Split:
 
     @classmethod
     def of(cls, packs: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Split:
-        """The line of packs, each with so many shared tokens, and rows that have so many beside them."""
+        """Returns the line of packs, each with so many shared tokens, and rows that have so many beside them."""
         shared, lengths = [size for size, _ in packs], [size for _, rows in packs for size in rows]
         widest, longest = max(shared), max(FEWEST, *lengths)
         prefix, prefix_kept = _table(shared, widest, after=True)
@@ -93,7 +93,7 @@ class Split:
 
 
 def _table(sizes: Sequence[int], longest: int, *, after: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sequences one after the other as a table, see `Split`. after: padding stands before them, not behind."""
+    """Returns sequences, one after the other, as a table, see `Split`. after: padding is before them, not behind."""
     *starts, total = accumulate(sizes, initial=0)
     taken = [
         [min(start, total - 1) + (max(at - longest + size, 0) if after else min(at, size - 1)) for at in range(longest)]
@@ -106,17 +106,17 @@ def _table(sizes: Sequence[int], longest: int, *, after: bool = False) -> tuple[
 
 
 def _added(seen: torch.Tensor) -> torch.Tensor:
-    """What is added to scores: 0 where a key is seen."""
+    """Returns the mask that is added to scores: 0 where a key is seen."""
     return torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
 
 
 def pairs(shared: int, lengths: Sequence[int]) -> int:
-    """Queries times keys that a pack's tokens see; of n tokens in a row n * n / 2, and not half a token more each."""
+    """Counts queries times keys that a pack's tokens see; for n tokens in a row n * n / 2, and not n / 2 more."""
     return shared * shared // 2 + sum(size * shared + size * size // 2 for size in lengths)
 
 
 def splits(shared: int, lengths: Sequence[int], fewest: int, width: int) -> bool:
-    """Whether a pack is computed faster by its rows than under a mask.
+    """Returns True if a pack is computed faster by its rows than under a mask.
 
     A mask costs all pairs, of tokens of which none is computed twice; rows cost what each sees, what replies begin
     with alike once more for each, and a time of their own.
@@ -132,7 +132,7 @@ def splits(shared: int, lengths: Sequence[int], fewest: int, width: int) -> bool
 
 
 def install(net: PreTrainedModel) -> bool:
-    """Has a network ask the function here for its attention. Returns whether it does."""
+    """Has a network ask the function here for its attention. Returns True if it does."""
     if _asked_of(net) == "sdpa" and net._can_set_attn_implementation():  # noqa: SLF001
         AttentionInterface.register(NAME, attention)
         AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -141,7 +141,7 @@ def install(net: PreTrainedModel) -> bool:
 
 
 def installed(net: PreTrainedModel) -> bool:
-    """Whether a network still asks the function here: another would take no notice of a pack's parts."""
+    """Returns True if a network still asks the function here: another would take no notice of a pack's parts."""
     return _asked_of(net) == NAME
 
 
@@ -159,7 +159,7 @@ def attention(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers ask for it: by parts where the call is for a pack, else the library's.
+    """Computes attention as transformers ask for it: by parts where the call is for a pack, else by the library.
 
     Args:
         query: (B, H, T, D).
@@ -190,7 +190,7 @@ def attention(
 def _of_one(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float | None
 ) -> torch.Tensor:
-    """Attention of one token a row, (B, 1, H, D): heads that share keys ask for them as tokens of one head would.
+    """Computes attention of one token a row, (B, 1, H, D): heads that share keys ask like tokens of one head.
 
     Args:
         query: (B, H, 1, D).
@@ -204,7 +204,7 @@ def _of_one(
 def grouped(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
-    """Attention whose keys and values are not repeated for the heads that share them.
+    """Computes attention without repeating keys and values for the heads that share them.
 
     Args:
         query: (B, H, T, D).
@@ -224,7 +224,7 @@ def grouped(
 def grouped_sums(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of few queries to all keys, with the log-sum-exp of the scores, (B, H, T, D) and (B, H, T).
+    """Computes attention of few queries to all keys, and the log-sum-exp of scores, (B, H, T, D) and (B, H, T).
 
     Shapes as in `grouped`. Without a gradient; on CPUs the library's kernel is made for many queries.
     """
@@ -238,7 +238,7 @@ def grouped_sums(
 
 
 def weighed(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean of values (..., K, D) by the softmax of scores (..., T, K), and their log-sum-exp, (..., T).
+    """Returns the mean of values (..., K, D) by the softmax of scores (..., T, K), and their log-sum-exp, (..., T).
 
     Scores are overwritten.
     """
@@ -249,7 +249,7 @@ def weighed(scores: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """Packs' attention, (1, H, Q, D).
+    """Computes packs' attention by parts, (1, H, Q, D).
 
     Args:
         query: (1, H, Q, D), of all their tokens, or of those after the prefixes alone.
@@ -264,7 +264,7 @@ def parts(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Sp
 
 
 def _anywhere(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """By the library's attention alone, on any device; pack by pack, because one length needs no mask there."""
+    """Computes packs' attention by the library, on any device; pack by pack, because one length needs no mask there."""
     asked, before = query.shape[2] - len(split.kept), split.before
     if not split.each:
         keys, values = key[:, :, :before], value[:, :, :before]
@@ -286,7 +286,7 @@ def _anywhere(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split
 
 
 def _cut(tensor: torch.Tensor, split: Split) -> Sequence[torch.Tensor]:
-    """(1, H, T, D) of all tokens, or of those after the prefixes alone: each pack's own."""
+    """Splits (1, H, T, D), of all tokens or of those after the prefixes alone, into each pack's own."""
     count = len(split.kept)
     rows = tensor[:, :, -count:].split([len(one.kept) for one in split.each], dim=2)
     if tensor.shape[2] == count:
@@ -296,7 +296,7 @@ def _cut(tensor: torch.Tensor, split: Split) -> Sequence[torch.Tensor]:
 
 
 def _last(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Split, scale: float) -> torch.Tensor:
-    """Attention of one pack's rows, (S, H, L, D), to what stands before them and themselves, (S, G, P + L, D)."""
+    """Computes attention of one pack's rows, (S, H, L, D), to what is before them and themselves, (S, G, P + L, D)."""
     dim = query.shape[-1]
     if query.is_cuda and query.dtype in HALVES and dim == value.shape[-1] and dim <= 256 and dim % 8 == 0:
         flash = torch.ops.aten._scaled_dot_product_flash_attention  # noqa: SLF001  (it has no other name)
@@ -306,33 +306,33 @@ def _last(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, split: Sp
 
 
 def _prefixes(tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """Of all tokens, (1, H, T, D), the prefixes' as (G, H, P, D); without a copy where there is one."""
+    """Returns the prefixes' part of all tokens, (1, H, T, D), as (G, H, P, D); without a copy where there is one."""
     before = tensor[:, :, : split.before]
     return before if len(split.prefix) == 1 else before[0].transpose(0, 1)[split.prefix].transpose(1, 2)
 
 
 def _after(prefixes: torch.Tensor, tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """Each row's own, of all tokens (1, H, T, D), after its prefix's: (S, H, P + L, D)."""
+    """Puts each row's own of all tokens, (1, H, T, D), after its prefix's: (S, H, P + L, D)."""
     rows = len(split.taken)
     each = prefixes.expand(rows, -1, -1, -1) if len(prefixes) == 1 else prefixes[split.owner]
     return torch.cat([each, _rows(tensor[:, :, split.before :], split)], dim=2)
 
 
 def _rows(tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """(1, H, M, D), or (1, H, M), as (S, H, L, D), or (S, H, L); without a copy where all are of one length."""
+    """Returns (1, H, M, D), or (1, H, M), as (S, H, L, D), or (S, H, L); without a copy where all are of one length."""
     if split.even:
         return tensor[0].unflatten(1, split.taken.shape).transpose(0, 1)
     return tensor[0].transpose(0, 1)[split.taken].transpose(1, 2)
 
 
 def _line(tensor: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """(S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M): the M that are kept, in their order."""
+    """Returns (S, H, L, D), or (S, H, L), as (1, H, M, D), or (1, H, M): the M that are kept, in their order."""
     flat = tensor.transpose(1, 2).flatten(0, 1)
     return (flat if len(flat) == len(kept) else flat[kept]).transpose(0, 1)[None]
 
 
 def _on_cpu(tensor: torch.Tensor) -> bool:
-    """Whether the kernels for CPUs are meant; they have a form for tensors without numbers, too."""
+    """Returns True if the kernels for CPUs are meant; they have a form for tensors without numbers, too."""
     return tensor.device.type == "cpu"
 
 
@@ -341,7 +341,7 @@ def _flash() -> Any:
 
 
 class _ByRows(torch.autograd.Function):
-    """By the library's kernels for CPUs."""
+    """Packs' attention by the library's kernels for CPUs."""
 
     @staticmethod
     def forward(
@@ -400,7 +400,7 @@ class _ByRows(torch.autograd.Function):
 
 
 def _of_packs(tensor: torch.Tensor, split: Split) -> torch.Tensor:
-    """What the rows of each pack give together, (S, G, P, D) as (packs, G, P, D)."""
+    """Sums the gradients that the rows of each pack give, (S, G, P, D), as (packs, G, P, D)."""
     packs = len(split.prefix)
     if packs == 1:
         return tensor.sum(dim=0, keepdim=True)

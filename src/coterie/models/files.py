@@ -1,4 +1,4 @@
-"""What folders of models and checkpoints are called, and what they say of themselves, without torch."""
+"""Names of the folders and files of models and checkpoints, and what these say of themselves, without torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from coterie.errors import ConfigError
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""What makes a folder one of PEFT's."""
+"""Name of the file that makes a folder one of PEFT's."""
 GGUF = ".gguf"
-"""How a model in one file ends."""
+"""Ending of the name of a model in one file."""
 POLICIES, OPTIMIZERS = "policies", "optimizers"
-"""Where a checkpoint keeps its model folders, and the states of their optimizers."""
+"""Folders of a checkpoint: of its model folders, and of the states of their optimizers."""
 
 
 def check_there(where: str, source: str) -> None:
@@ -32,7 +32,7 @@ def check_there(where: str, source: str) -> None:
 
 
 def adapter_config(folder: Path) -> dict[str, Any] | None:
-    """What an adapter's folder says; None where it is none.
+    """Returns the config of an adapter's folder; None if it holds no adapter.
 
     Raises:
         ConfigError: it is damaged.
@@ -50,7 +50,7 @@ def adapter_config(folder: Path) -> dict[str, Any] | None:
 
 
 def base_of(folder: Path) -> str | None:
-    """What an adapter rests on: a folder or a hub's id; None where the folder holds no adapter.
+    """Returns the base of an adapter, a folder or a hub's id; None if the folder holds no adapter.
 
     A base that was exported beside the adapter is found there when both have moved.
     """

@@ -19,7 +19,7 @@ class HalfLinear(torch.nn.Linear):
     """A linear layer that multiplies its input (..., I) as one matrix (N, I), with a float32 result under autocast."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns (..., O)."""
+        """Returns the layer's output (..., O) for states (..., I)."""
         return _whole(linear(states.flatten(0, -2), self.weight, self.bias).unflatten(0, states.shape[:-1]))
 
 
@@ -27,7 +27,7 @@ class HalfEmbedding(torch.nn.Embedding):
     """An embedding with a float32 result under autocast."""
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Returns (..., W) for ids (...)."""
+        """Returns the embeddings (..., W) of ids (...)."""
         return _whole(super().forward(ids))
 
 
@@ -35,7 +35,7 @@ LAYERS = {torch.nn.Linear: HalfLinear, torch.nn.Embedding: HalfEmbedding}
 
 
 def keep_sums(net: torch.nn.Module) -> None:
-    """Replaces the linear layers and embeddings of a bfloat16 network by these; a float32 network stays as it is."""
+    """Replaces a bfloat16 network's linear layers and embeddings by those here; a float32 network stays as it is."""
     for part in net.modules():
         if (kind := LAYERS.get(type(part))) and part.weight.dtype == torch.bfloat16:
             part.__class__ = kind

@@ -9,11 +9,11 @@ import urllib.request
 from huggingface_hub.constants import ENDPOINT
 
 PATIENCE_S = 10.0
-"""How long an answer may take."""
+"""Seconds that an answer may take."""
 
 
 def answers() -> bool:
-    """Whether it does."""
+    """Returns True if the hub answers."""
     question = urllib.request.Request(ENDPOINT, method="HEAD")  # noqa: S310  (the hub's address, set by a person)
     try:
         urllib.request.urlopen(question, timeout=PATIENCE_S).close()  # noqa: S310

@@ -20,12 +20,12 @@ from torch.nn.functional import embedding, linear, silu
 from transformers import PreTrainedModel
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""A layer's number, its queries (B, Q, H, D), keys and values (B, T, G, D), to what is attended, (B, Q, H, D)."""
+"""A function from a layer, queries (B, Q, H, D), keys and values (B, T, G, D), to what is attended, (B, Q, H, D)."""
 
 LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer"}
-"""Layers whose operations are those here."""
+"""Classes of layers whose operations are those here."""
 LARGE = 50_000_000
-"""Parameters of a network up to which a step is mostly the time of its calls."""
+"""Maximum number of parameters of a network whose step is mostly the time of its calls."""
 STATIC = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose angles do not depend on how long a sequence has become."""
 
@@ -43,7 +43,7 @@ def usual(net: PreTrainedModel) -> bool:
 
 
 def usual_layers(net: PreTrainedModel) -> bool:
-    """Whether a network's layers are Llama's, Mistral's or Qwen's usual ones."""
+    """Returns True if a network's layers are Llama's, Mistral's or Qwen's usual ones."""
     base: Any = net.base_model
     layers = getattr(base, "layers", ())
     kinds = {type(layer).__name__ for layer in layers}
@@ -63,7 +63,7 @@ class Product:
     second: torch.Tensor | None = None
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
-        """Returns (..., O) for states (..., I), in their type, computed in the type of the weight."""
+        """Returns the output (..., O) for states (..., I), in their type, computed in the type of the weight."""
         read = states.to(self.weight.dtype)
         found = linear(read, self.weight, self.bias).to(states.dtype)
         if self.first is not None and self.second is not None:
@@ -102,12 +102,12 @@ class Weights:
     head: Product
 
     def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Weights:
-        """Each tensor, changed."""
+        """Returns the same weights, each tensor changed."""
         return _mapped(self, change)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All of them."""
+        """All tensors of the weights."""
         found = list[torch.Tensor]()
         self.mapped(lambda tensor: found.append(tensor) or tensor)
         return found
@@ -117,7 +117,7 @@ Part = TypeVar("Part")
 
 
 def _mapped(part: Part, change: Callable[[torch.Tensor], torch.Tensor]) -> Part:
-    """The same record, tuple or tensor, each tensor in it changed."""
+    """Returns the same record, tuple or tensor, each tensor in it changed."""
     if isinstance(part, torch.Tensor):
         return change(part)  # pyright: ignore[reportReturnType]
     if isinstance(part, tuple):
@@ -136,7 +136,7 @@ Bases = dict[int, torch.Tensor]
 def merged(
     net: PreTrainedModel, lay: Change | None = None, head: Change | None = None, bases: Bases | None = None
 ) -> Weights:
-    """The weights of a network that is `usual`, laid out for `through`; differentiable.
+    """Returns the weights of a network that is `usual`, laid out for `through`; differentiable.
 
     Args:
         lay: how a layer's weight is kept, such as in another type; what is beside it is kept in the same type.
@@ -157,7 +157,7 @@ def _layer(layer: Any, lay: Change, bases: Bases | None) -> Layer:
     dim, scale = attention.head_dim, float(attention.scaling)
 
     def turned(weight: torch.Tensor) -> torch.Tensor:
-        """(heads x D, ...): the pairs that RoPE turns become neighbours."""
+        """Reorders a weight, (heads x D, ...): the pairs that RoPE turns become neighbours."""
         return weight.unflatten(0, (-1, 2, dim // 2)).transpose(1, 2).flatten(0, 2)
 
     def scaled(weight: torch.Tensor) -> torch.Tensor:
@@ -195,7 +195,7 @@ def _as_is(tensor: torch.Tensor) -> torch.Tensor:
 def _joined(
     norm: torch.Tensor | None, parts: Sequence[tuple[Any, Change]], lay: Change, bases: Bases | None
 ) -> Product:
-    """Projections of one input below one another, with the weights of the norm before them (W,) if there is one.
+    """Puts projections of one input below one another, with the weights of the norm before them (W,), if there is one.
 
     Args:
         parts: each projection, and how its rows are changed.
@@ -223,7 +223,7 @@ def _joined(
 
 
 def _adapter(part: Any, change: Change) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """A projection's adapters beside one another, (R, I) and (O, R) with their scale; None: it has none."""
+    """Returns a projection's adapters beside one another, (R, I) and (O, R) with their scale; None: it has none."""
     names = part.active_adapters if hasattr(part, "lora_A") else ()
     if not names:
         return None
@@ -232,12 +232,12 @@ def _adapter(part: Any, change: Change) -> tuple[torch.Tensor, torch.Tensor] | N
 
 
 def _scaled(norm: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    """Weights (each O, W) below one another, with those of the norm (W,) that comes before them."""
+    """Puts weights (each O, W) below one another, times those of the norm (W,) that comes before them."""
     return _Scaled.apply(norm, *weights)  # pyright: ignore[reportReturnType]
 
 
 class _Scaled(torch.autograd.Function):
-    """In one reading of the weights, and its gradient in two."""
+    """The function behind `_scaled`, in one reading of the weights, with its gradient in two."""
 
     @staticmethod
     def forward(ctx: Any, norm: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
@@ -256,12 +256,12 @@ class _Scaled(torch.autograd.Function):
 
 
 def _base(part: Any) -> Any:
-    """The linear layer itself, where an adapter is around it."""
+    """Returns the linear layer itself, also where an adapter is around it."""
     return part.base_layer if hasattr(part, "base_layer") else part
 
 
 def _weight(part: Any, *, apart: bool) -> torch.Tensor:
-    """A projection's weights, with what its adapter adds unless that stays apart."""
+    """Returns a projection's weights, with what its adapter adds unless that stays apart."""
     weight = _base(part).weight
     if apart or not hasattr(part, "get_delta_weight"):
         return weight
@@ -269,7 +269,7 @@ def _weight(part: Any, *, apart: bool) -> torch.Tensor:
 
 
 class Operations(NamedTuple):
-    """What lies between products of matrices.
+    """The operations between products of matrices.
 
     normed: states (..., W) and what is added to their mean square, to states of mean square 1. turned: queries, keys
     and values side by side (B, T, H + 2 G, D), weights of norms (H + G, D) or None, that addend, the turns (B, T, 1,
@@ -285,12 +285,12 @@ class Operations(NamedTuple):
 
 
 def normed(states: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """See Operations."""
+    """Returns states with mean square 1, see Operations."""
     return states * inverse_norm(states, least)
 
 
 def inverse_norm(states: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
-    """1 / sqrt(mean square + least) of (..., W), (..., 1)."""
+    """Returns 1 / sqrt(mean square + least) of (..., W), (..., 1)."""
     norms = torch.linalg.vector_norm(states, dim=-1, keepdim=True)
     return torch.addcmul(least, norms, norms, value=1 / states.shape[-1]).rsqrt_()
 
@@ -298,7 +298,7 @@ def inverse_norm(states: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
 def turned(
     mixed: torch.Tensor, norms: torch.Tensor | None, least: torch.Tensor, turns: torch.Tensor, both: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """See Operations."""
+    """Returns queries and keys, normed and turned, and values, see Operations."""
     pairs, values = mixed[:, :, :both], mixed[:, :, both:]
     if norms is not None:
         pairs = normed(pairs, least) * norms
@@ -306,22 +306,22 @@ def turned(
 
 
 def turned_by(pairs: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Neighbouring numbers (..., D), turned as complex ones (..., D / 2)."""
+    """Turns neighbouring numbers (..., D) as complex ones, by (..., D / 2)."""
     return torch.view_as_real(torch.view_as_complex(pairs.unflatten(-1, (-1, 2))) * turns).flatten(-2)
 
 
 def gated(gate_up: torch.Tensor) -> torch.Tensor:
-    """See Operations."""
+    """Returns SwiGLU of gate and up, see Operations."""
     gate, up = gate_up.chunk(2, dim=-1)
     return silu(gate).mul_(up)
 
 
 DECODED = Operations(normed, turned, gated)
-"""Without a gradient."""
+"""Operations without a gradient, for decoding."""
 
 
 class Network:
-    """How a network of the usual shape computes, whatever its weights are.
+    """The computation of a network of the usual shape, whatever its weights are.
 
     Args:
         net: one that is `usual`.
@@ -349,7 +349,7 @@ class Network:
         self._turns = torch.empty(0)
 
     def turns(self, places: int) -> torch.Tensor:
-        """How RoPE turns the pairs of a head at each of the first so many places, (places, 1, D / 2) complex."""
+        """Returns RoPE's turns of the pairs of a head at each of the first places, (places, 1, D / 2) complex."""
         if places > len(self._turns):
             base: Any = self.net.base_model
             each = torch.arange(places, device=self._least.device)[None]
@@ -360,7 +360,7 @@ class Network:
     def through(
         self, weights: Weights, ids: torch.Tensor, turns: torch.Tensor, attend: Attend, first: int
     ) -> torch.Tensor:
-        """The last hidden states, normed, of the tokens from `first` on, (B (T - first), W).
+        """Returns the last hidden states, normed, of the tokens from `first` on, (B (T - first), W).
 
         Of those before it the last layer computes keys and values alone.
 
@@ -383,5 +383,5 @@ class Network:
         return normed(hidden, self._least)
 
     def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
-        """Of states that are normed, (..., W)."""
+        """Returns the logits of states that are normed, (..., W)."""
         return self._finish(weights.head(states))

@@ -29,17 +29,17 @@ from coterie.models.templates import render
 from coterie.models.trial import check_tokenizer
 
 Head = Callable[[torch.Tensor], torch.Tensor]
-"""Hidden states to logits."""
+"""A function from hidden states to logits."""
 Read = Callable[[torch.Tensor, Head], torch.Tensor]
-"""What is taken of the last hidden states, with the output layer."""
+"""A function from the last hidden states, and the output layer, to what is wanted of them."""
 Finish = Callable[[torch.Tensor], torch.Tensor]
-"""Logits to what a network gives for them: capped or scaled."""
+"""A function from logits to what a network gives for them: capped or scaled."""
 UNLIMITED = 1 << 30
-"""Tokens of context where nothing limits them, in effect."""
+"""Tokens of context of a model where nothing limits them, in effect."""
 
 
 def no_finish(logits: torch.Tensor) -> torch.Tensor:
-    """Logits as the output layer gives them."""
+    """Returns logits as the output layer gives them."""
     return logits
 
 
@@ -73,22 +73,22 @@ class Model:
 
     @property
     def config(self) -> Any:
-        """The text network's."""
+        """Config of the text network."""
         return self.net.config.get_text_config()
 
     @property
     def family(self) -> str:
-        """What its architecture is called."""
+        """Name of the architecture."""
         return self.net.config.model_type
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """Device of the weights."""
         return self.net.device
 
     @property
     def size(self) -> int:
-        """How many parameters it has, tied ones once."""
+        """Number of parameters, tied ones once."""
         return sum(parameter.numel() for parameter in self.net.parameters())
 
     @property
@@ -101,24 +101,24 @@ class Model:
 
     @property
     def trained(self) -> list[torch.nn.Parameter]:
-        """The weights that are its own to train."""
+        """Weights that are trained."""
         return [weight for weight in self.net.parameters() if weight.requires_grad]
 
     @property
     def origin(self) -> str:
-        """A digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
+        """Digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
         return fingerprint(self)
 
     def weights(self) -> Mapping[str, torch.Tensor]:
-        """What a checkpoint keeps of it."""
+        """Returns the weights that a checkpoint keeps of the model."""
         return self.net.state_dict()
 
     def saved(self, folder: Path) -> Mapping[str, torch.Tensor]:
-        """Weights that a checkpoint's folder keeps, under the names of `weights`."""
+        """Returns the weights that a checkpoint's folder keeps, under the names of `weights`."""
         return load_model(str(folder), where=folder.name).weights()
 
     def take(self, folder: Path) -> None:
-        """Takes the weights of a checkpoint's folder.
+        """Loads the weights of a checkpoint's folder.
 
         Raises:
             CheckpointError: they are of another shape.
@@ -132,7 +132,7 @@ class Model:
             ) from error
 
     def put(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Takes weights, under the names of `weights`."""
+        """Sets the weights, under the names of `weights`."""
         self.net.load_state_dict(dict(weights))
 
     def save(self, folder: Path, weights: Mapping[str, torch.Tensor]) -> None:
@@ -140,11 +140,11 @@ class Model:
         save_model(self, folder, weights)
 
     def start(self) -> Model:
-        """The model as it is now, for good: what a trained one is held to."""
+        """Returns a frozen copy of the model as it is now, to which a trained one is held."""
         return replace(self, net=copied(self.net).requires_grad_(False))
 
     def read(self, ids: torch.Tensor, read: Read, **inputs: Any) -> torch.Tensor:
-        """One forward of the whole network, in which `read` stands in the place of its output layer.
+        """Runs one forward of the whole network, in which `read` stands in the place of its output layer.
 
         So the layer is asked for what is wanted alone, inside the one call that sharded networks allow.
 
@@ -172,7 +172,7 @@ class Model:
 
 
 def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, where: str = "model") -> Model:
-    """A model in evaluation mode (no dropout).
+    """Returns a model in evaluation mode (no dropout).
 
     Args:
         source: a folder, a .gguf file, a Hugging Face id, a name such as smollm2, or the name of a starter.
@@ -214,7 +214,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
 
 
 def _said(name: str) -> Path:
-    """Returns the folder of what a model says of itself; of the hub, it is here then."""
+    """Returns the folder of a model's config and tokenizer; of the hub, it is here then."""
     return Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns=["*.json", "*.jinja"]))
 
 
@@ -224,7 +224,7 @@ def _again(folder: Path) -> str:
 
 
 def located(source: str, where: str) -> tuple[Path, str]:
-    """Where a model lies, if it is here, and what the library is to call it.
+    """Returns the place of a model, if it is here, and its name for the library.
 
     Raises:
         ConfigError: it cannot be a model.
@@ -267,7 +267,7 @@ def located(source: str, where: str) -> tuple[Path, str]:
 
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Files of which a model's folder has one."""
+"""Names of weight files, of which a model's folder has one."""
 
 
 def weights_here(source: str, where: str) -> bool:
@@ -283,7 +283,7 @@ def weights_here(source: str, where: str) -> bool:
 
 
 def prepare(net: PreTrainedModel, tokenizer: Any, where: str = "model") -> Model:
-    """A network and a tokenizer as a Model.
+    """Returns a network and a tokenizer as a Model.
 
     Raises:
         ConfigError: no stop token, or logits that are changed after the output layer.
@@ -323,13 +323,13 @@ def turn_end(tokenizer: Any) -> int | None:
 
 
 def context_of(config: Any) -> int:
-    """Tokens of prompt and reply together; a network without positions has no limit of its own."""
+    """Returns the maximum tokens of prompt and reply; a network without positions has no limit of its own."""
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
     return next((limit for name in names if (limit := getattr(config, name, None))), UNLIMITED)
 
 
 def _disable_noise(net: PreTrainedModel) -> None:
-    """What is trained must be what was sampled: nothing is left to chance, in training mode either."""
+    """Switches off all noise, in training mode too: what is trained must be what was sampled."""
     for module in net.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -339,7 +339,7 @@ def _disable_noise(net: PreTrainedModel) -> None:
 
 
 def _finishes(net: Any) -> Iterator[Finish]:
-    """What families of networks are known to do to their logits, as far as this one's config speaks of it."""
+    """Yields what families of networks are known to do to their logits, as far as this one's config speaks of it."""
     config = net.config.get_text_config()
     if cap := getattr(config, "final_logit_softcapping", None):
         yield lambda logits: cap * torch.tanh(logits / cap)
@@ -352,7 +352,7 @@ def _finishes(net: Any) -> Iterator[Finish]:
 
 @torch.no_grad()
 def _find_finish(model: Model, where: str) -> Finish:
-    """What the network does to its logits after the output layer.
+    """Returns the function that the network applies to its logits after the output layer.
 
     Raises:
         ConfigError: it is none of what is known.
@@ -386,7 +386,7 @@ def copied(
     buffer: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
     instead: dict[int, Any] | None = None,
 ) -> PreTrainedModel:
-    """A network like another, whose tensors are made of that one's.
+    """Returns a network like another, whose tensors are made of that one's.
 
     Args:
         weight, buffer: what a weight becomes, and what does not count as one, such as the angles of RoPE.
@@ -402,7 +402,7 @@ def copied(
 
 
 def fingerprint(model: Model) -> str:
-    """A digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
+    """Returns a digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
     digest = hashlib.sha256()
     for name, weight in sorted(model.net.state_dict().items()):
         digest.update(name.encode())
@@ -415,7 +415,7 @@ def fingerprint(model: Model) -> str:
 
 
 def layers_of(net: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers that a network may be cut into, as its family names them."""
+    """Returns the layers that a network may be cut into, as its family names them."""
     kinds = set(getattr(net, "_no_split_modules", None) or ())
     return [part for part in net.modules() if type(part).__name__ in kinds]
 
@@ -439,5 +439,5 @@ def save_model(model: Model, folder: Path, weights: Mapping[str, torch.Tensor] |
 
 
 def starter_folder(name: str) -> Path:
-    """Where a shipped starter lies."""
+    """Returns the folder of a shipped starter."""
     return Path(str(resources.files("coterie") / "starters" / STARTERS[name]))

@@ -10,12 +10,12 @@ GIB = 1 << 30
 
 
 def total_bytes(device: torch.device) -> int:
-    """All that a device has; of a processor, what this process may take."""
+    """Returns all bytes that a device has; of a processor, those that this process may take."""
     return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else ram.total()
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a device has left for this process, what it has taken already not counted."""
+    """Returns the bytes that a device has left for this process, what it has taken already not counted."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

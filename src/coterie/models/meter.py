@@ -17,22 +17,22 @@ from torch.utils._pytree import tree_map_only
 LOGITS_MEMORY = 1 << 30
 """Bytes that logits and what is computed of them may take: those of more tokens are looked at in parts."""
 LOGIT_BYTES = 24
-"""Of one logit: in float32, masked, divided and normalised, or its probability as whole numbers, summed up."""
+"""Bytes of one logit: in float32, masked, divided and normalised, or its probability as whole numbers, summed up."""
 
 
 def at_once(vocabulary: int) -> int:
-    """Tokens whose logits are looked at at once."""
+    """Returns the number of tokens whose logits are looked at at once."""
     return max(1, LOGITS_MEMORY // (LOGIT_BYTES * vocabulary))
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """What names the memory that a tensor looks into, as long as that is there, and its bytes."""
+    """Returns a number for the memory that a tensor looks into, valid as long as that is there, and its bytes."""
     storage = tensor.untyped_storage()
     return storage._cdata, storage.nbytes()  # noqa: SLF001  (a tensor without numbers has no address)
 
 
 class Meter(TorchDispatchMode):
-    """Counts, while it is entered, the bytes of all tensors that are made.
+    """A counter of the bytes of all tensors that are made while it is entered.
 
     live: of those that are there now. peak: the most that were there at one time.
 

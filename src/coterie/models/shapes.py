@@ -35,7 +35,7 @@ QWEN3: dict[str, tuple[int, int, int, int]] = {
 
 
 class Shapes:
-    """Loads models without their numbers; `mode` is entered to compute with what `counted` makes of them."""
+    """A loader of models without their numbers; `mode` is entered to compute with what `counted` makes of them."""
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -44,7 +44,7 @@ class Shapes:
         self._instead: dict[int, Any] = {}
 
     def load(self, source: str, *, device: str = "cpu", dtype: torch.dtype = torch.float32, where: str) -> Model:
-        """The model of a source, as `load_model` knows it; its tokenizer is None where there is none here.
+        """Returns the model of a source, as `load_model` knows it; its tokenizer is None where there is none here.
 
         Args:
             device: ignored: what is counted is the same on each.
@@ -74,7 +74,7 @@ class Shapes:
         )
 
     def counted(self, model: M) -> M:
-        """A model that computes, without numbers; models that share weights share them still."""
+        """Returns a model that computes, without numbers; models that share weights share them still."""
         self._made.append(model)  # a tensor that has gone would leave its number to another
         with self.mode:
             net = copied(model.net, _empty, _empty, self._instead)
@@ -88,7 +88,7 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
-    """A model's config, and its tokenizer where that is here."""
+    """Returns a model's config, and its tokenizer where that is here."""
     folder, name = located(source, where)
     afar = not folder.is_dir() and not hub.answers()
     if folder.suffix == GGUF:

@@ -1,4 +1,4 @@
-"""What the process that renders templates does; see `templates`."""
+"""Renders chat templates, in the process that `templates` starts."""
 
 from __future__ import annotations
 

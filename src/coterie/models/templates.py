@@ -20,7 +20,7 @@ KNOWN = frozenset({
     "52d26767b4d4db478fe3d0a09e41b65d2bbf0370c3fa00f0f87a65b4e7c84f7e",  # of the shipped starters
     "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",  # of smollm2
 })  # fmt: skip
-"""SHA-256 of templates that were read."""
+"""SHA-256 of templates that were reviewed."""
 APART = Apart("coterie.models.templated:rendered")
 atexit.register(APART.close)
 

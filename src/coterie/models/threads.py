@@ -27,23 +27,23 @@ import torch
 T = TypeVar("T")
 
 EVERY_S = 5.0
-"""Between two measurements."""
+"""Seconds between two measurements."""
 WORTH = 1.1
-"""All threads are taken where they are so much faster than one."""
+"""Factor by which all threads must be faster than one to be taken."""
 SMALL = 50_000_000
-"""Networks of more parameters have a machine of their own."""
+"""Number of parameters above which a network has a machine of its own."""
 TOKENS = (*range(1, 17), 64, 1024)
 """Rows of the products that are tried: Intel's library takes other ways where there are few."""
 PRODUCTS, ROUNDS = 5, 3
 DOUBT = 5
-"""Times as many rounds before fewer threads are taken: a short measurement errs where others share the machine."""
+"""Factor of more rounds before fewer threads are taken: a short measurement errs where others share the machine."""
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 """Products of Intel's library are the same with any number of threads; it reads this at a process's first product."""
 
 
 class Threads:
-    """The count for some networks; what computes with them does so while it is `settled`.
+    """The number of threads for some networks; what computes with them does so while it is `settled`.
 
     Whoever makes this has loaded the networks, and is left without helpers too.
 
@@ -63,7 +63,7 @@ class Threads:
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Has the thread that enters compute with the count, and leaves it without helpers."""
+        """Has the thread that enters compute with the chosen number of threads, and leaves it without helpers."""
         self.settle()
         try:
             yield
@@ -72,11 +72,11 @@ class Threads:
 
     @cached_property
     def adapts(self) -> bool:
-        """Whether the count is ours to set: it changes no bit of what these networks compute."""
+        """True if the number of threads is ours to set: it changes no bit of what these networks compute."""
         return self.most > 1 and all(_may(net) for net in self._nets)
 
     def settle(self) -> None:
-        """Sets the count for the thread that calls, measured anew where the last time is long ago."""
+        """Sets the number of threads for the thread that calls, measured anew where the last time is long ago."""
         if not self.adapts:
             return
         if time.monotonic() - self._at >= EVERY_S:
@@ -88,7 +88,7 @@ class Threads:
         torch.set_num_threads(self._count)
 
     def beside(self, works: Sequence[Callable[[], T]]) -> list[T]:
-        """What works give that have nothing in common, side by side, each with its part of the threads.
+        """Runs works that have nothing in common side by side, each with its part of the threads; returns the results.
 
         Small products gain more from that than from more threads. One after the other where the count is not ours to
         set. Where some fail, the first's error is raised when all are done.
@@ -116,7 +116,7 @@ class Threads:
         return self.most if WORTH * every < one else 1
 
     def restore(self) -> None:
-        """Sets the count as it was, where it was set."""
+        """Sets the number of threads as it was, if it was set here."""
         if self._count_set:
             torch.set_num_threads(self.most)
 
@@ -151,7 +151,7 @@ def _seconds(count: int) -> float:
 
 
 def _may(net: torch.nn.Module) -> bool:
-    """Whether a network's numbers do not depend on how many threads there are, and it is small."""
+    """Returns True if a network is small, and its numbers do not depend on how many threads there are."""
     weights = list(net.parameters())
     config: Any = getattr(net, "config", None)
     keys = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 2)
@@ -169,7 +169,7 @@ def _may(net: torch.nn.Module) -> bool:
 
 
 def _alike(most: int, shape: tuple[int, ...], chance: torch.Generator) -> bool:
-    """Whether a layer's products, forward and backward, and its gradient's norm are the same to the bit."""
+    """Returns True if a layer's products, forward and backward, and its gradient's norm are the same to the bit."""
     weight = torch.randn(shape, generator=chance)
     for tokens in TOKENS:
         states, pull = (torch.randn(tokens, size, generator=chance) for size in (shape[1], shape[0]))

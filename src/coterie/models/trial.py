@@ -17,9 +17,9 @@ from coterie.errors import ConfigError
 
 FILE = "tokenizer.json"
 LARGEST, BESIDE = 128 << 20, 16 << 20
-"""Bytes of that file, and of another that says what a model is."""
+"""Maximum bytes of the tokenizer's file, and of another that says what a model is."""
 LOADED, TAKEN = 4 << 20, 20
-"""Bytes of it that are loaded in a second, at the slowest, and bytes of memory that each takes."""
+"""Bytes of the tokenizer's file that are loaded in a second, at the slowest, and bytes of memory that each takes."""
 LONG = 4096
 ALPHABETS = (
     "a",
@@ -37,7 +37,7 @@ ALPHABETS = (
     "(){}",
     "aeiou 019.,!\n'Ωñ中\U0001f600",
 )
-"""Signs of which long texts are made: a pattern that goes back and forth takes for ever at one of them."""
+"""Signs of which long test texts are made: a pattern that goes back and forth takes for ever at one of them."""
 
 
 def check_tokenizer(folder: Path, where: str) -> None:
@@ -62,7 +62,7 @@ def check_tokenizer(folder: Path, where: str) -> None:
 
 @cache
 def _check(file: str, size: int, digest: str) -> None:
-    """Args: digest: of what the file holds, so that it is tried again where that changes."""
+    """Tries a tokenizer's file in a process of its own. Args: digest: of its content, which is tried if changed."""
     trial = Apart(f"{__name__}:tried", memory=MEMORY + TAKEN * size)
     try:
         for _ in trial.ask(file, seconds=1 + size // LOADED):
@@ -72,7 +72,7 @@ def _check(file: str, size: int, digest: str) -> None:
 
 
 def tried(file: str) -> Iterator[Any]:
-    """Yields how many tokens texts have, of one sign each and of several."""
+    """Yields the numbers of tokens of long texts, of one sign each and of several."""
     tokenizer, chance = Tokenizer.from_file(file), Random(0)
     for signs in ALPHABETS:
         yield len(tokenizer.encode("".join(chance.choices(signs, k=LONG))).ids)

@@ -1,1 +1,1 @@
-"""What OpenAI's clients send and read: chat completions, responses, and calls of tools."""
+"""Protocols of OpenAI's clients: chat completions, responses, and calls of tools."""

@@ -18,9 +18,9 @@ from coterie.kernel.scene import JSON
 from coterie.protocol.tools import ToolCall, finite
 
 FINISH = {"stop": "stop", "string": "stop", "length": "length", "context": "length"}
-"""How a sample ended, in OpenAI's words."""
+"""OpenAI's words for the ways in which a sample ended."""
 CHAT_ID = "chatcmpl-"
-"""How the id of an answer begins."""
+"""Prefix of the id of an answer."""
 UNDONE = {
     "logprobs": (None, False),
     "top_logprobs": (None, 0),
@@ -32,13 +32,13 @@ UNDONE = {
     "audio": (None,),
     "n": (None, 1),
 }
-"""Keys that would change what an answer means, and their values that change nothing."""
+"""Keys of a request that would change what an answer means, and their values that change nothing."""
 TOOLS = {
     "tools": (None, []),
     "tool_choice": (None, "none", "auto"),
     "response_format": (None, {"type": "text"}),
 }
-"""The same, where nobody calls tools."""
+"""Keys that are refused too where nobody calls tools, and their values that change nothing."""
 
 
 class Refused(Exception):
@@ -51,7 +51,7 @@ class Refused(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
-        """As clients read it."""
+        """Returns the error as clients read it."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code or None}}
 
@@ -68,7 +68,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """What a client asks. temperature, top_p, max_tokens, seed: None where it does not say.
+    """A client's request. temperature, top_p, max_tokens, seed: None where it does not say.
 
     tools: JSON. choice: "auto", "required" or a tool's name. form: a JSON schema of the answer, or None.
     """
@@ -88,7 +88,7 @@ class Chat:
 
     @property
     def prompt(self) -> LoggedPrompt:
-        """The messages as a log keeps them, without calls of tools."""
+        """Messages of the request as a log keeps them, without calls of tools."""
         return tuple(ChatMessage(turn.role, turn.text) for turn in self.turns)
 
 
@@ -104,7 +104,7 @@ class Said:
 
     @property
     def usage(self) -> dict[str, int]:
-        """As clients read it."""
+        """Numbers of tokens, as clients read them."""
         total = self.prompt_tokens + self.completion_tokens
         return {
             "prompt_tokens": self.prompt_tokens,
@@ -114,10 +114,10 @@ class Said:
 
 
 def read(body: bytes, *, tools: bool = False) -> Chat:
-    """A request's body.
+    """Reads a request's body as a chat.
 
     Args:
-        tools: whether there may be some.
+        tools: whether there may be calls of tools.
 
     Raises:
         Refused: it is none, or asks for what is not done.
@@ -147,7 +147,7 @@ def read(body: bytes, *, tools: bool = False) -> Chat:
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """A body's object. Raises: Refused: it is none."""
+    """Returns the JSON object in a request's body. Raises Refused if it is none."""
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -158,7 +158,7 @@ def decoded(body: bytes) -> dict[str, Any]:
 
 
 def _turns(messages: object, tools: bool) -> tuple[Turn, ...]:
-    """The messages."""
+    """Returns the messages of a request as turns."""
     if not isinstance(messages, list) or not messages:
         raise Refused("'messages' is a list of at least one message", param="messages")
     turns: list[Turn] = []
@@ -183,7 +183,7 @@ def _turns(messages: object, tools: bool) -> tuple[Turn, ...]:
 
 
 def _called(call: Any, where: str) -> ToolCall:
-    """A call as it stands in a message."""
+    """Returns the call of a tool that stands in a message."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise Refused(f"{where}: a call of a function is an object with id and function", param=where)
@@ -195,7 +195,7 @@ def _called(call: Any, where: str) -> ToolCall:
 
 
 def arguments_of(written: object, where: str) -> JSON:
-    """A call's arguments, which clients write as text; what is no JSON stays text."""
+    """Returns a call's arguments, which clients write as text; what is no JSON stays text."""
     if not isinstance(written, str):
         raise Refused(f"{where}: arguments are a text of JSON", param=where)
     try:
@@ -206,7 +206,7 @@ def arguments_of(written: object, where: str) -> JSON:
 
 
 def functions(tools: object) -> tuple[JSON, ...]:
-    """The tools that a model may call: functions."""
+    """Returns the tools that a model may call, which are functions."""
     for tool in tools if isinstance(tools, list) else []:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -215,7 +215,7 @@ def functions(tools: object) -> tuple[JSON, ...]:
 
 
 def choice_of(choice: object) -> str:
-    """Which tools a model must call: none, auto, required or one's name."""
+    """Returns the tools that a model must call: none, auto, required, or `function` and the name of one."""
     if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
         return f"function {choice['function'].get('name')}"
     if choice not in (None, "none", "auto", "required"):
@@ -224,7 +224,7 @@ def choice_of(choice: object) -> str:
 
 
 def form_of(form: object) -> JSON:
-    """The schema that an answer is asked to have, {} for any JSON, None for text."""
+    """Returns the schema that an answer is asked to have; {} for any JSON, None for text."""
     if form is None:
         return None
     kind = form.get("type") if isinstance(form, dict) else None
@@ -235,7 +235,7 @@ def form_of(form: object) -> JSON:
 
 
 def content_of(content: object, where: str) -> str:
-    """A message's text: text, parts of text, or nothing."""
+    """Returns a message's text: from text, parts of text, or nothing."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -255,7 +255,7 @@ def _stops(stop: object) -> tuple[str, ...]:
 
 
 def value_of(asked: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
-    """A key's value. Raises: Refused: it is of another kind."""
+    """Returns a key's value, or the default. Raises Refused if it is of another kind."""
     value = default if asked.get(key) is None else asked[key]
     if not isinstance(value, kind):
         raise Refused(f"'{key}' is {value!r:.40}, no {kind.__name__}", param=key)
@@ -263,7 +263,7 @@ def value_of(asked: Mapping[str, Any], key: str, kind: type, default: Any) -> An
 
 
 def whole_number(asked: Mapping[str, Any], key: str, least: int) -> int | None:
-    """A key's whole number, or None. Raises: Refused: it is none, or too small."""
+    """Returns a key's whole number, or None. Raises Refused if it is no whole number, or too small."""
     value = asked.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63):
         raise Refused(f"'{key}' is {value!r:.40}, no whole number from {least}", param=key)
@@ -271,7 +271,7 @@ def whole_number(asked: Mapping[str, Any], key: str, least: int) -> int | None:
 
 
 def number_of(asked: Mapping[str, Any], key: str, least: float, most: float) -> float | None:
-    """A key's number, or None. Raises: Refused: it is none, or out of bounds."""
+    """Returns a key's number, or None. Raises Refused if it is no number, or out of bounds."""
     value = asked.get(key)
     if value is not None and (
         not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most
@@ -281,7 +281,7 @@ def number_of(asked: Mapping[str, Any], key: str, least: float, most: float) -> 
 
 
 def whole(chat: Chat, said: Said, number: str) -> dict[str, Any]:
-    """An answer in one piece."""
+    """Returns an answer in one piece."""
     message: dict[str, Any] = {"role": "assistant", "content": said.text}
     if said.calls:
         message |= {"content": said.text or None, "tool_calls": [_made(call) for call in said.calls]}
@@ -290,7 +290,7 @@ def whole(chat: Chat, said: Said, number: str) -> dict[str, Any]:
 
 
 def pieces(chat: Chat, said: Said, number: str) -> Iterator[str]:
-    """An answer as events of a stream: the role, the text, the reason to finish, what it cost, the end."""
+    """Yields an answer as events of a stream: the role, the text, the reason to finish, what it cost, the end."""
     head = _head(chat, number, "chat.completion.chunk")
     for delta, finish in (
         ({"role": "assistant", "content": ""}, None),
@@ -309,14 +309,14 @@ def _made(call: ToolCall) -> dict[str, Any]:
 
 
 def _deltas(at: int, call: ToolCall) -> Iterator[tuple[dict[str, Any], None]]:
-    """A call in a stream: its name, then its arguments."""
+    """Yields the call of a tool in a stream: its name, then its arguments."""
     named = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
     yield {"tool_calls": [{"index": at, **named}]}, None
     yield {"tool_calls": [{"index": at, "function": {"arguments": call.written}}]}, None
 
 
 def failed(refused: Refused) -> str:
-    """An error in a stream that has begun."""
+    """Returns an error as an event of a stream that has begun."""
     return _event(refused.body())
 
 

@@ -15,29 +15,29 @@ from coterie.protocol.chat import Refused
 T = TypeVar("T")
 
 LARGEST = 10_000_000
-"""Bytes of a request."""
+"""Maximum number of bytes of a request."""
 BODY_S = 60
-"""Seconds in which it must have come."""
+"""Seconds within which a request's body must have come."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names of this machine: a page of another's name that leads here is refused."""
+"""Names of this machine: a page under another name that leads here is refused."""
 
 
 def check_host(request: Request) -> None:
-    """Raises Refused: it comes under another name than this machine's."""
+    """Raises Refused if a request comes under another name than this machine's."""
     host = request.headers.get("host", "")
     if host.rsplit(":", 1)[0] not in LOOPBACK:
         raise Refused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
 
 
 def check_key(request: Request, key: str, which: str) -> None:
-    """Raises Refused: it has not the key. which: where a client finds it."""
+    """Raises Refused if a request does not have the key. which: where a client finds it."""
     sent = request.headers.get("authorization", "").encode("utf-8", "replace")
     if not hmac.compare_digest(sent, f"Bearer {key}".encode()):
         raise Refused(f"the key is wrong: send {which}", status=401, code="key")
 
 
 async def body_of(request: Request, largest: int = LARGEST) -> bytes:
-    """A request's body. Raises: Refused: it has more bytes than `largest`, or does not come."""
+    """Returns a request's body. Raises Refused if it has more bytes than `largest`, or does not come."""
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_S):
@@ -51,10 +51,10 @@ async def body_of(request: Request, largest: int = LARGEST) -> bytes:
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of a work, which is cancelled where its client leaves. Call it when the body has been read.
+    """Returns the result of work, which is cancelled if its client leaves. Call it when the body has been read.
 
     Raises:
-        ClientDisconnect: it has left.
+        ClientDisconnect: the client has left.
     """
 
     async def left() -> None:
@@ -73,7 +73,7 @@ async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 def refusal(refused: Refused) -> Response:
-    """As clients read it, and whether they may post it again, which they do by themselves."""
+    """Returns a refusal as clients read it, with a header for or against a retry, which they make by themselves."""
     headers = {"x-should-retry": "true" if refused.status == 503 else "false"}
     if refused.status == 500:
         headers["connection"] = "close"  # a server closes it after a bug: a client's next request would be lost in it

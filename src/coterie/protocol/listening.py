@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from coterie.errors import ConfigError
 
 GRACE_S = 5
-"""Seconds that answers under way have once it is told to stop."""
+"""Seconds that answers under way have once the server is told to stop."""
 HEADERS_S = 20
 """Seconds that a client has for a request's headers."""
 
@@ -32,12 +32,12 @@ class Patient(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Waits on, for the headers of this request or of the next."""
+        """Goes on waiting, for the headers of this request or of the next."""
         super().data_received(data)
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits no longer."""
+        """Stops waiting for headers."""
         super().connection_lost(exc)
         self._unwatch()
 
@@ -55,7 +55,7 @@ class Patient(H11Protocol):
 
 
 def serving(app: Starlette) -> uvicorn.Config:
-    """How every application here is served: it says nothing of itself, and waits for nobody for ever."""
+    """Returns the settings of every server here: it does not name itself, and waits for nobody for ever."""
     return uvicorn.Config(
         app, http=Patient, log_level="critical", access_log=False, lifespan="off", server_header=False,
         timeout_graceful_shutdown=GRACE_S,
@@ -64,32 +64,32 @@ def serving(app: Starlette) -> uvicorn.Config:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A place that is taken. anywhere: others than this machine reach it."""
+    """A socket that listens. anywhere: others than this machine reach it."""
 
     socket: socket.socket
     anywhere: bool
 
     @property
     def port(self) -> int:
-        """Which it is."""
+        """Number of the port."""
         return self.socket.getsockname()[1]
 
     @property
     def url(self) -> str:
-        """How it is reached, without a last slash."""
+        """Address of the server, without a last slash."""
         host = self.socket.getsockname()[0]
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def serve(self, app: Starlette) -> None:
-        """Serves until it is stopped."""
+        """Serves an application until it is stopped."""
         uvicorn.Server(serving(app)).run(sockets=[self.socket])
 
 
 def listen(host: str, port: int) -> Listening:
-    """Takes a place to listen at.
+    """Opens a socket that listens at a host and port.
 
     Raises:
-        ConfigError: it cannot be had.
+        ConfigError: it cannot be opened.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

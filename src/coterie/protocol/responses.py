@@ -38,11 +38,11 @@ UNDONE = {
     "prompt": (None,),
     "top_logprobs": (None, 0),
 }
-"""Keys that would change what an answer means, and their values that change nothing."""
+"""Keys of a request that would change what an answer means, and their values that change nothing."""
 
 
 def read(body: bytes) -> Chat:
-    """A request's body.
+    """Reads a request's body as a chat.
 
     Raises:
         Refused: it is none, or asks for what is not done.
@@ -74,7 +74,7 @@ def _chosen(choice: object) -> object:
 
 
 def _as_chat(tools: object) -> object:
-    """Functions as chats name them."""
+    """Returns tools, with functions in the form that chats have."""
     return [
         {"type": "function", "function": {key: value for key, value in tool.items() if key not in ("type", "strict")}}
         if isinstance(tool, dict) and tool.get("type") == "function"
@@ -84,14 +84,14 @@ def _as_chat(tools: object) -> object:
 
 
 def _formed(form: object) -> object:
-    """A form as chats name it."""
+    """Returns the form that an answer is asked to have, as chats write it."""
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return form
     return {"type": "json_schema", "json_schema": {key: value for key, value in form.items() if key != "type"}}
 
 
 def _turns(items: object) -> Iterator[Turn]:
-    """Items as messages: what a role said and the calls that it made at once are one."""
+    """Yields items as messages: what a role said and the calls that it made at once are one."""
     if not isinstance(items, list) or not items:
         raise Refused("'input' is a text, or a list of at least one item", param="input")
     open_turn: Turn | None = None
@@ -112,7 +112,7 @@ def _turns(items: object) -> Iterator[Turn]:
 
 
 def _turn(item: Any, where: str) -> Turn | None:
-    """An item as a message; None for one that says nothing."""
+    """Returns an item as a message; None for one that says nothing."""
     if not isinstance(item, dict):
         raise Refused(f"{where} is no object", param=where)
     kind = item.get("type", "message")
@@ -130,7 +130,7 @@ def _turn(item: Any, where: str) -> Turn | None:
 
 
 def _text(content: object, where: str) -> str:
-    """A content's text, whose parts have names of their own here."""
+    """Returns a content's text, whose parts have names of their own in this protocol."""
     parts: Any = content
     if isinstance(content, list):
         names = ("input_text", "output_text", "text")
@@ -142,7 +142,7 @@ def _text(content: object, where: str) -> str:
 
 
 def whole(chat: Chat, said: Said, number: str) -> dict[str, Any]:
-    """An answer in one piece."""
+    """Returns an answer in one piece."""
     return _response(chat, number, list(_items(said, number)), said)
 
 
@@ -165,7 +165,7 @@ def _response(chat: Chat, number: str, items: list[JSON], said: Said | None) -> 
 
 
 def _items(said: Said, number: str) -> Iterator[dict[str, Any]]:
-    """What an answer consists of: a message, and calls."""
+    """Yields the items of an answer: a message, and calls of tools."""
     if said.text or not said.calls:
         part = {"type": "output_text", "text": said.text, "annotations": [], "logprobs": []}
         yield {
@@ -179,7 +179,7 @@ def _items(said: Said, number: str) -> Iterator[dict[str, Any]]:
 
 
 def pieces(chat: Chat, said: Said, number: str) -> Iterator[str]:
-    """An answer as events of a stream, every item in one piece."""
+    """Yields an answer as events of a stream, every item in one piece."""
     for at, (name, event) in enumerate(_events(chat, said, number)):
         yield f"event: {name}\ndata: {json.dumps({'type': name, 'sequence_number': at, **event})}\n\n"
 

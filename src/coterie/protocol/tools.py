@@ -32,7 +32,7 @@ For each function call, return a json object with function name and arguments wi
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call. arguments: a JSON object."""
+    """One call of a tool. arguments: a JSON object."""
 
     id: str
     name: str
@@ -40,23 +40,23 @@ class ToolCall:
 
     @property
     def text(self) -> str:
-        """As a model writes it."""
+        """The call as a model writes it."""
         call = json.dumps({"name": self.name, "arguments": self.arguments}, ensure_ascii=False)
         return f"<tool_call>\n{call}\n</tool_call>"
 
     @property
     def written(self) -> str:
-        """Its arguments as clients take them."""
+        """Arguments of the call as JSON text, as clients take them."""
         return json.dumps(self.arguments, ensure_ascii=False)
 
 
 def told(tools: Sequence[JSON]) -> str:
-    """What a model is told of its tools."""
+    """Returns the text by which a model is told of its tools."""
     return TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
 
 def parsed(text: str, name: str) -> tuple[str, tuple[ToolCall, ...]]:
-    """What a reply says beside its calls, and the calls.
+    """Returns the text of a reply beside its calls of tools, and the calls.
 
     Args:
         name: of the reply; its calls are called `NAME_0`, `NAME_1`, …
@@ -83,7 +83,7 @@ def _call(written: str, name: str) -> ToolCall | None:
 
 
 def finite(value: JSON) -> bool:
-    """Whether it is JSON as others read it, without NaN and infinities."""
+    """Returns True if a value is JSON as others read it, without NaN and infinities."""
     try:
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):

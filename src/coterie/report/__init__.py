@@ -1,4 +1,4 @@
-"""`coterie report`: runs as one self-contained page.
+"""The report of `coterie report`: runs as one self-contained page.
 
 Data is gathered in `gather.py`, drawn in `charts.py` and worded in `page.html`.
 """

@@ -17,9 +17,9 @@ from coterie.kernel.safe import one_line
 from coterie.report.rollouts import Rollouts, Row, lots
 
 SHOWN = 3
-"""Mixed groups that are shown whole."""
+"""Number of mixed groups that are shown whole."""
 WIDE = 40
-"""Characters of a name, a role or a turn."""
+"""Maximum number of characters of a name, a role or a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A group that mixes. what: "prompts", "roles", "turns", those that differ in it."""
+    """A group that mixes prompts, roles or turns. what: those in which its replies differ."""
 
     group: str
     what: tuple[str, ...]
@@ -42,7 +42,7 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found. lone: groups of one reply, which is compared with nothing. computed: advantages are ours."""
+    """The findings of an audit. lone: groups of one reply, compared with nothing. computed: advantages are ours."""
 
     rollouts: Rollouts
     groups: int
@@ -52,11 +52,11 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether no group mixes."""
+        """True if no group mixes."""
         return not self.mixed
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, without prompts."""
+        """Returns all findings as JSON data, without prompts."""
         return {
             "ok": self.ok,
             "source": self.rollouts.source,
@@ -118,11 +118,11 @@ class Audit:
 
 
 KINDS = {"prompts": "prompt", "roles": "role", "turns": "turn"}
-"""What may be mixed, and the field of a row that says it."""
+"""Kinds of mixing, and the field of a row that tells each."""
 
 
 def audit(rollouts: Rollouts) -> Audit:
-    """Judges every group of some rollouts."""
+    """Audits every group of some rollouts."""
     groups = list(lots(rollouts.rows))
     mixed = [found for rows in groups if (found := _mixed(rows))]
     lone = sum(len(rows) == 1 for rows in groups)
@@ -131,7 +131,7 @@ def audit(rollouts: Rollouts) -> Audit:
 
 
 def _mixed(rows: Sequence[Row]) -> Mixed | None:
-    """What a group mixes, or None."""
+    """Returns the findings on a group that mixes; None if its replies may be compared."""
     if len({_kind(row) for row in rows}) == 1:
         return None
     what = tuple(kind for kind, name in KINDS.items() if len({getattr(row, name) for row in rows}) > 1)
@@ -149,17 +149,17 @@ def _mixed(rows: Sequence[Row]) -> Mixed | None:
 
 
 def _kind(row: Row) -> tuple[str, str]:
-    """What may be compared: replies of one role to one prompt, whichever turn it comes in."""
+    """Returns the role and prompt of a reply: those that share both may be compared, whichever turn they come in."""
     return row.role, row.prompt
 
 
 def _harm(mixed: Mixed) -> float:
-    """How far advantages are from what they should be, summed."""
+    """Returns the distance of a group's advantages from what they should be, summed."""
     return sum(abs(judged.was - (judged.apart or 0.0)) for judged in mixed.replies)
 
 
 def _table(replies: Sequence[Judged]) -> list[str]:
-    """One line a reply; prompts by a letter."""
+    """Returns a table with one line per reply; prompts by number."""
     prompts = {prompt: at for at, prompt in enumerate(dict.fromkeys(judged.row.prompt for judged in replies))}
     rows = [("role", "turn", "prompt", "reward", "advantage", "apart")]
     for judged in replies:

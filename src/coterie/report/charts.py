@@ -1,4 +1,4 @@
-"""Line charts as SVG text, for pages and files. No script, no font, no request."""
+"""Draws line charts as SVG text, for pages and files. No script, no font, no request."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import ceil, log10
 
 Point = tuple[float, float]
 COLORS = ("#2f7ed8", "#e8762d", "#1d9a6c", "#a05bd0", "#d64545", "#b8901a")
-"""One a series, readable on light and dark."""
+"""Colours of the series, readable on light and dark."""
 MOST_POINTS = 120
-"""Points of a line that are drawn; longer ones are thinned."""
+"""Maximum number of points of a line that are drawn; longer ones are thinned."""
 WIDTH, HEIGHT = 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line. band: low and high at each of its points, drawn behind it."""
+    """A line of a chart. band: low and high at each of its points, drawn behind it."""
 
     label: str
     points: Sequence[Point]
@@ -28,7 +28,7 @@ class Series:
 
 
 def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> str:
-    """Lines over steps, with what is needed to read them.
+    """Draws lines over steps, with all that is needed to read them.
 
     Args:
         title: for readers who hear it.
@@ -81,7 +81,7 @@ def line_chart(series: Sequence[Series], title: str, *, share: bool = False) -> 
 def tree_picture(
     points: Sequence[Sequence[tuple[float, float, bool]]], title: str, addresses: Sequence[str] = ()
 ) -> str:
-    """A training tree: a column a point, a dot a candidate, a line along what was committed.
+    """Draws a training tree: a column a point, a dot a candidate, a line along what was committed.
 
     Args:
         points: for each, (return, advantage, committed) of its candidates; the better are higher, and green above
@@ -137,5 +137,5 @@ def _number(value: float, span: float) -> str:
 
 
 def _across(x: float) -> str:
-    """A step, or another number of things; none between two."""
+    """Returns the label of a step, or of another number of things; none between two."""
     return "" if x % 1 else f"{x:.0f}" if x < 10_000 else _number(x, x)

@@ -21,7 +21,7 @@ from coterie.kernel.episode import (
 )
 
 LONGEST = 2000
-"""Characters of a call and of what it gave."""
+"""Maximum number of characters that are shown of a call, and of its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Part:
 
 
 def conversation(log: Log) -> Iterator[Part]:
-    """What happened, in its order; those who speak at once come one after the other."""
+    """Yields the parts of an episode in their order; those who speak at once come one after the other."""
     asked, point = Asked({}), -1
     for event in log.events:
         if isinstance(event, Asked):

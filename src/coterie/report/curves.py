@@ -11,11 +11,11 @@ from markupsafe import Markup
 from coterie.report.charts import COLORS, Series, line_chart
 
 SHARES = ("success", "share")
-"""A metric whose name ends so is drawn from 0 to 1."""
+"""Endings of the names of metrics that are drawn from 0 to 1."""
 ACROSS = {"budget/sampled_tokens": "sampled tokens"}
-"""What a curve may go over in place of steps."""
+"""Metrics that may stand in place of steps on the axis of a curve, and their titles."""
 MOST_ROWS = 40
-"""Rows of the numbers behind a picture; longer curves are thinned."""
+"""Maximum number of rows of the numbers behind a picture; longer curves are thinned."""
 Line = Mapping[str, float]
 
 
@@ -36,7 +36,7 @@ class Chart:
 def sections(
     lines: Sequence[Sequence[Line]], names: Sequence[str], roles: Sequence[str], policies: Sequence[str]
 ) -> Iterator[tuple[str, list[Chart]]]:
-    """Curves: the team's, each role's, each policy's, what the environment noted, and cost.
+    """Yields titled groups of curves: the team's, each role's, each policy's, what the environment noted, and cost.
 
     Args:
         lines: of metrics.jsonl, of each run. names: the runs'.
@@ -45,7 +45,7 @@ def sections(
     there = dict.fromkeys(key for run in lines for line in run for key in line)
 
     def under(prefix: str, *more: str) -> list[str]:
-        """Some metrics, and those under a prefix in the order they are logged."""
+        """Returns some metrics, and those under a prefix in the order in which they are logged."""
         return [*more, *(key for key in there if key.startswith(prefix))]
 
     wanted = [
@@ -63,7 +63,7 @@ def sections(
 
 
 def chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str], across: str = "step") -> Chart | None:
-    """A metric of runs over their steps, or over another metric; None: none of them has it."""
+    """Returns a chart of a metric of runs over their steps, or over another metric; None: none of them has it."""
     series: list[Series] = []
     value_of = _reader(key)
     for run, name, color in zip(lines, names, itertools.cycle(COLORS)):
@@ -86,7 +86,7 @@ def chart(key: str, lines: Sequence[Sequence[Line]], names: Sequence[str], acros
 
 
 def latest_of(lines: Sequence[Line]) -> dict[str, float]:
-    """The latest value of each metric."""
+    """Returns the latest value of each metric."""
     last: dict[str, float] = {}
     for line in lines:
         last |= line
@@ -94,7 +94,7 @@ def latest_of(lines: Sequence[Line]) -> dict[str, float]:
 
 
 def drawn(name: str, points: Sequence[tuple[float, float]]) -> Chart:
-    """One curve of points of one's own."""
+    """Returns a chart with one curve through given points."""
     series = Series(name, points, COLORS[0])
     return Chart(name, Markup(line_chart([series], name)), "step", [name], _rows([series]))  # noqa: S704  (escaped there)
 
@@ -108,7 +108,7 @@ def _rows(series: Sequence[Series]) -> list[tuple[float, Sequence[float | None]]
 
 
 def _reader(key: str) -> Callable[[Line], float | None]:
-    """What gives a metric's value of a line, or None."""
+    """Returns a function that gives a metric's value in a line, or None."""
     if key == "groups/live_share":
         return lambda line: line["groups/live"] / line["groups/total"] if line.get("groups/total") else None
     middle = next((key.removesuffix(end) for end in ("_low", "_high") if key.endswith(end)), "")

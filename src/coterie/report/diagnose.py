@@ -18,7 +18,7 @@ FEW_LIVE = 0.1
 DOMINANT = 0.9
 """Share of the gradient, or of the advantage, above which a role is dominant."""
 LAZY_POINTS = 0.02
-"""A role is lazy when muting it surely costs less success than this."""
+"""Success, as a share, that muting a role may cost: the role is lazy if it surely costs less."""
 SOON = 5
 """Steps that a warning of something sudden looks back on, and those after which a role or most groups may be dead."""
 CEILING = 0.9
@@ -26,29 +26,29 @@ CEILING = 0.9
 COLLAPSED = 0.02
 """Entropy in nats below which a policy says always the same."""
 EXPLODED, MANIFOLD = 2.0, 3.0
-"""A policy says anything when its entropy is above so many nats and so many times what it was at the start."""
+"""Entropy in nats, and multiple of the entropy at the start, above which a policy says anything."""
 SPIKE, BEFORE = 100.0, 10
-"""A gradient norm is a spike above so many times the median of so many steps or more."""
+"""Multiple of the median gradient norm that makes a spike, and the steps that the median needs."""
 LOOK_BACK = 100
-"""Lines that any warning looks back on, but for those of the start, validations and probes."""
+"""Number of lines that any warning looks back on, but for those of the start, validations and probes."""
 MISMATCH = 0.1
 CORRECTED = 0.1
-"""Nats by which the learner's and the engine's log-probabilities may differ, in the mean."""
+"""Nats of mismatch of engine and learner, and share of tokens cut by the correction, above which a warning comes."""
 CUT, CUT_AT_ONCE = 0.5, 0.8
 """Shares of cut replies above which a role does not end what it says: in SOON steps in a row, and from the first on."""
 ALIKE, ALIKE_AT_ONCE = 0.8, 0.95
-"""Shares of groups of equal replies above which a role says always the same, likewise."""
+"""Shares of groups of equal replies above which a role says always the same: in SOON steps, and from the first on."""
 FLAT = 4
-"""Validations without a rise that make a flat curve."""
+"""Number of validations without a rise that make a flat curve."""
 DIVERGED = 2
-"""Validations in a row surely below the start's that make a divergence."""
+"""Number of validations in a row surely below the start's that make a divergence."""
 OVERLONG = 3
-"""Steps of the last few in which a prompt outgrew the context."""
+"""Number of the last SOON steps in which a prompt must have outgrown the context for a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A warning. role: whom it is about, or "" for the whole team. advice: what to do."""
+    """A warning. role: the one that it is about, or "" for the whole team. advice: what to do."""
 
     kind: Literal[
         "dead", "lazy", "dominant", "captured", "mostly_dead", "no_memory", "collapsed", "exploded", "stuck", "spike",
@@ -69,7 +69,7 @@ def concerns(
     policies: Iterable[str] | None = None,
     asked: Collection[str] | None = None,
 ) -> list[Concern]:
-    """What is wrong at the last of a run's lines, by role in the order given.
+    """Returns the warnings that hold at the last of a run's lines, by role in the order given.
 
     Args:
         lines: of metrics.jsonl, from the first.
@@ -109,7 +109,7 @@ def concerns(
 
 
 class Watch:
-    """Sees a run's lines one by one and says what arises.
+    """A watch that says which warnings arise while it sees a run's lines one by one.
 
     Of those that are longer ago it keeps what `concerns` asks for, so that a line takes as long in a long run.
     """
@@ -125,7 +125,7 @@ class Watch:
         self._outcome = False
 
     def see(self, line: Line) -> list[Concern]:
-        """The concerns that this line raises and the one before did not."""
+        """Returns the concerns that this line raises and the one before did not."""
         self._lines.append(line)
         self._policies |= _named([line])
         self._asked |= _asked([line])
@@ -137,7 +137,7 @@ class Watch:
         return new
 
     def _telling(self, line: Line) -> bool:
-        """Whether a line that is long ago still counts: a validation, a probe, a first step, outcome or live group."""
+        """Returns True if an old line still counts: a validation, a probe, a first step, outcome or live group."""
         trained = "groups/total" in line
         self._begun += trained
         first = trained and self._begun <= SOON
@@ -149,7 +149,7 @@ class Watch:
 
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:
-    """Each concern with the step at which it arose; one that passes and comes back is there twice."""
+    """Returns each concern with the step at which it arose; one that passes and comes back is there twice."""
     watch = Watch(roles)
     return [(int(line["step"]), concern) for line in lines for concern in watch.see(line)]
 
@@ -174,7 +174,7 @@ def _unasked(role: str) -> Concern:
 
 
 def _no_signal(steps: Sequence[Line], *, at_ceiling: bool) -> list[Concern]:
-    """No group has lived since the run began. at_ceiling: the latest validation is."""
+    """Warns if no group has been live since the run began. at_ceiling: nothing more need be learned."""
     total = sum(line["groups/total"] for line in steps)
     if not total or any(line["groups/live"] for line in steps):
         return []
@@ -193,7 +193,7 @@ def _no_signal(steps: Sequence[Line], *, at_ceiling: bool) -> list[Concern]:
 
 
 def _dominant(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[Concern]:
-    """others: the roles that are not dead; where there are none, dominance says nothing new."""
+    """Warns of a dominant role. others: the roles that are not dead; where there are none, it says nothing new."""
     for what in ("gradient", "advantage"):
         shares = [line[f"role/{role}/{what}_share"] for line in steps if f"role/{role}/{what}_share" in line]
         if others and len(shares) == len(steps) and min(shares) > DOMINANT:
@@ -207,7 +207,7 @@ def _dominant(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[C
 
 
 def _captured(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[Concern]:
-    """Of a policy that plays several roles: nearly all that moves it is one role's."""
+    """Warns of a role that has nearly all the gradient of a policy that several roles share."""
     shares = [line[f"role/{role}/policy_share"] for line in steps if f"role/{role}/policy_share" in line]
     if not others or len(shares) < len(steps) or min(shares) <= DOMINANT:
         return []
@@ -222,7 +222,7 @@ def _captured(role: str, steps: Sequence[Line], others: Sequence[str]) -> list[C
 
 
 def _silent_play(steps: Sequence[Line], *, solved: bool) -> Iterator[Concern]:
-    """An environment that gives nothing to learn from, which shows in the first step. solved: validation ever was."""
+    """Warns of an environment that gives nothing to learn from, from the first step on. solved: validation ever was."""
     if not steps:
         return
     if steps[-1].get("budget/sampled_tokens") == 0:
@@ -253,7 +253,7 @@ def _named(lines: Sequence[Line]) -> set[str]:
 
 
 def _policies(steps: Sequence[Line], names: Iterable[str], at_ceiling: bool) -> Iterator[Concern]:
-    """Policies that fall apart."""
+    """Warns of policies that fall apart."""
     for name in sorted(names):
         yield from _entropy(name, steps, at_ceiling)
         yield from _gradient(name, steps)
@@ -316,7 +316,7 @@ def _gradient(name: str, steps: Sequence[Line]) -> Iterator[Concern]:
 
 
 def _validation(lines: Sequence[Line]) -> Iterator[Concern]:
-    """A curve that does not rise, or falls."""
+    """Warns of a validation curve that does not rise, or falls."""
     validated = [line for line in lines if "validation/success_low" in line]
     if not validated:
         return

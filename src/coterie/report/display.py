@@ -30,16 +30,16 @@ from coterie.report.terminal import SafeConsole
 from coterie.run.trackers import in_notebook
 
 BAR = 24
-"""Characters of the progress bar."""
+"""Number of characters of the progress bar."""
 EVERY_S = 30.0
 """Seconds between two lines where there is no terminal; validations, warnings, the first step and the last come too."""
 
 
 class Display(Tracker):
-    """What a training run shows while it goes on: on a terminal, in a notebook's cell, or line by line."""
+    """A display of a training run while it goes on: on a terminal, in a notebook's cell, or line by line."""
 
     def __init__(self, config: Settings | None = None, *, console: Console | None = None) -> None:
-        """To a console; without one, to standard output or the output of a notebook's cell."""
+        """Shows the run on a console; without one, on standard output or in a notebook's cell."""
         super().__init__(config)
         self._console = console or SafeConsole(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
@@ -54,7 +54,7 @@ class Display(Tracker):
         self._told = False
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """Says where the run is; what was logged before is not shown again."""
+        """Notes where the run is; what was logged before is not shown again."""
         self._roles, self._train, self._folder = tables["team"], tables["train"], str(folder)
         self._watch = Watch(tuple(self._roles))
         for earlier in lines:
@@ -64,7 +64,7 @@ class Display(Tracker):
             self._live.start()
 
     def end(self) -> None:
-        """Leaves the last line where it is, and tells the story below it."""
+        """Leaves the last line where it is, and tells the run's story below it."""
         if self._live:
             self._live.stop()
         for text in glance(self._lines, tuple(self._roles), self._steps()) if self._told else ():
@@ -113,15 +113,15 @@ class Display(Tracker):
         return "  ".join(parts)
 
     def _left(self) -> str:
-        """The time left."""
+        """Returns the time left, as minutes and seconds."""
         return clock(time_left(self._lines, self._steps(), self._train["eval_every"]))
 
     def _steps(self) -> int:
-        """The steps that the run will have made."""
+        """Returns the steps that the run will have made."""
         return steps_of(self._lines, self._train)
 
     def _validation(self) -> str:
-        """The latest, with its interval, the curve that led there, and the best where that is another."""
+        """Returns the latest validation, its interval, the curve that led there, and the best where that is another."""
         validated = [line for line in self._lines if "validation/success" in line]
         if not validated:
             return "not yet"
@@ -156,7 +156,7 @@ class Display(Tracker):
 
 
 class Cell:
-    """The output of a notebook's cell: one, which is written anew with every step."""
+    """The output of a notebook's cell, which is written anew with every step."""
 
     def __init__(self) -> None:
         from IPython.display import display  # pyright: ignore[reportMissingImports]  (a notebook's own)
@@ -165,7 +165,7 @@ class Cell:
         self._said: list[str] = []
 
     def say(self, text: str) -> None:
-        """Adds a line above what is shown."""
+        """Adds a line above the table that is shown."""
         self._said.append(plain(text))
 
     def show(self, table: Table) -> None:
@@ -180,7 +180,7 @@ class Cell:
 def step_progress(
     console: Console, steps: int
 ) -> Iterator[tuple[Callable[[int, int], None], Callable[[int, float], None]]]:
-    """Progress of a starter's making: a bar on a terminal, a line every tenth off it.
+    """Shows the progress of a starter's making: a bar on a terminal, a line every tenth off it.
 
     Yields:
         what is called with (tasks looked at, of how many), and then with (step, loss) after each step.
@@ -215,7 +215,7 @@ def step_progress(
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds; ? for what is not known."""
+    """Returns seconds as minutes and seconds; ? if they are not known."""
     if math.isnan(seconds):
         return "?"
     minutes, rest = divmod(round(seconds), 60)

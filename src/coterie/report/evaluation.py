@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def evaluation_json(evaluation: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
-    """One JSON object.
+    """Returns an evaluation as one JSON object.
 
     Args:
         passed: pass@k by k.
@@ -34,7 +34,7 @@ def evaluation_json(evaluation: Evaluation, changes: Sequence[Change], passed: M
 
 
 def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: Mapping[int, float], votes: int) -> str:
-    """A few lines for people, of the same."""
+    """Returns an evaluation as a few lines for people."""
     how = f"{evaluation.sampled} sampled episodes a task" if evaluation.sampled else "greedy"
     how = how if votes == 1 else f"the majority of {votes} sampled replies at every question"
     turns = f"{evaluation.turns:.2f} turns a task (the unsolved at the limit), " if evaluation.turns else ""

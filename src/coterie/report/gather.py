@@ -1,4 +1,4 @@
-"""What a report shows, gathered from run folders: plain data for `templates/report.html`."""
+"""Gathers the contents of a report from run folders: plain data for `templates/report.html`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from coterie.run.loaded import load
 from coterie.run.records import Played
 
 AUDITED = 3
-"""Tasks of the last saved rollout whose groups are shown."""
+"""Number of tasks of the last saved rollout whose groups are shown."""
 Line = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the first run's team does at the end, its ablations, and one task at the start and now."""
+    """Measurements of the first run's team at the end, its ablations, and one task at the start and now."""
 
     evaluation: Evaluation
     changes: Sequence[Change]
@@ -46,7 +46,7 @@ class Measured:
 
 
 def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str], None] = lambda line: None) -> str:
-    """Runs as one HTML page that needs no network and runs no script.
+    """Returns runs as one HTML page that needs no network and runs no script.
 
     Args:
         tasks: validation tasks played to compare roles and the start with the end, in the first run; 0: nothing is
@@ -106,7 +106,7 @@ def report(folders: Sequence[Path], *, tasks: int = 0, progress: Callable[[str],
 
 
 def _name(folder: Path, runs: Sequence[Run]) -> str:
-    """The folder's name, with its parent's where two are called alike."""
+    """Returns the name of a run's folder, or its whole path where two have the same name."""
     alike = sum(run.folder.name == folder.name for run in runs) > 1
     return str(folder) if alike else folder.name
 
@@ -118,7 +118,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[tuple[str, list[Chart]]]:
-    """Each role's mean reward by part over its candidates, at the saved rollouts."""
+    """Returns curves of each role's mean reward by part over its candidates, at the saved rollouts."""
     charts_of: dict[str, dict[str, list[tuple[float, float]]]] = {role: {} for role in roles}
     for step, played in sorted(saved.items()):
         for role in roles:
@@ -140,7 +140,7 @@ def _parts(saved: Mapping[int, Sequence[Played]], roles: Sequence[str]) -> list[
 
 
 def _lost(lines: Sequence[Line]) -> dict[str, str]:
-    """Counters over the whole run: dropped, retried, without spread, cut, clipped."""
+    """Returns counters over the whole run: dropped, retried, without spread, cut, clipped."""
     counts: dict[str, float] = {}
     for line in lines:
         for key, value in line.items():
@@ -156,12 +156,12 @@ def _lost(lines: Sequence[Line]) -> dict[str, str]:
 
 
 def _most_telling(played: Sequence[Played]) -> list[Played]:
-    """The tasks with the most live groups."""
+    """Returns the tasks with the most live groups."""
     return sorted(played, key=lambda task: -sum(group.live for group in task.collected.groups))[:AUDITED]
 
 
 def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
-    """Plays: the best checkpoint, its ablations, and a task that was not solved at the start."""
+    """Plays the best checkpoint, its ablations, and a task that was not solved at the start."""
     now, start = load(run.folder), load(run.folder, 0)
     count = now.config.environment.count("validation")
     tasks = tasks if count is None else min(tasks, count)

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 
 def templates(*packages: str) -> Environment:
-    """Templates of packages, and of this one, which all may use."""
+    """Returns the templates of packages, and of this one, which all may use."""
     loaders = [PackageLoader(package) for package in (*packages, "coterie.report")]
     return Environment(
         loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -16,5 +16,5 @@ def templates(*packages: str) -> Environment:
 
 
 def style() -> str:
-    """The style sheet of reports and of the viewer."""
+    """Returns the style sheet of reports and of the viewer."""
     return importlib.resources.files("coterie.report").joinpath("templates/style.css").read_text(encoding="utf-8")

@@ -27,23 +27,23 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 """The exit code of a command that nobody listens to any more, as of one that SIGPIPE ended."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""That end a command: Ctrl-C, a scheduler, a closed terminal, a scheduler that will end it soon."""
+"""Signals that end a command: Ctrl-C, a scheduler, a closed terminal, a scheduler that will end it soon."""
 ENDED_BY: list[int] = []
-"""The signals that have."""
+"""Signals that have ended this command."""
 LESS = (
     "take less: a lower optimizer.tokens_per_microbatch or engine.memory_gib, a smaller model; coterie plan CONFIG "
     "says what a run takes"
 )
 OURS = Path(errors.__file__).parent
-"""The package."""
+"""Folder of this package."""
 
 
 USAGE_ERRORS = typer.BadParameter.__bases__
-"""What typer raises for a word it does not understand; it keeps the class to itself."""
+"""Errors that typer raises for a word it does not understand; it keeps the class to itself."""
 
 
 class Unheard(Exception):
-    """Whoever read the output has gone."""
+    """Raised when whoever read the output has gone."""
 
 
 def say(text: str, err: bool = False) -> None:
@@ -58,12 +58,12 @@ def say(text: str, err: bool = False) -> None:
 
 
 def kept_for_json(as_json: bool) -> AbstractContextManager[object]:
-    """Standard output is for the one object: what an environment prints goes to standard error."""
+    """Keeps standard output for one JSON object: what an environment prints goes to standard error."""
     return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def interrupted(message: str = "", code: int = 0) -> NoReturn:
-    """Says so and leaves.
+    """Says that the command was interrupted, and leaves.
 
     Args:
         message: instead of "interrupted", or "stopped by SIGTERM".
@@ -76,7 +76,7 @@ def interrupted(message: str = "", code: int = 0) -> NoReturn:
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug keeps its traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
+    """Prints a bug's traceback, one of `play` from `play` on; what it quotes of tasks and replies is made safe."""
     from coterie.kernel.cursor import PlayBug
 
     if not isinstance(error, PlayBug) or (cause := error.__cause__) is None:
@@ -91,13 +91,13 @@ def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def _verb(error: BaseException) -> str:
-    """The command that a person wrote wrongly, as far as it was understood."""
+    """Returns the command that a person wrote wrongly, as far as it was understood."""
     context = getattr(error, "ctx", None)
     return f"coterie {context.info_name}" if context is not None and context.parent is not None else "coterie"
 
 
 def prepare_streams() -> None:
-    """A terminal that lacks a character is shown its code: no text can stop a command."""
+    """Makes both streams write the code of a character that a terminal lacks: no text can stop a command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -132,7 +132,7 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
 
 
 def stopped(error: BaseException | None) -> bool:
-    """Whether an error comes of Ctrl-C: a library that was just being imported makes another error of it."""
+    """Returns True if an error comes of Ctrl-C: a library that was being imported makes another error of it."""
     seen = set[int]()
     while error is not None and id(error) not in seen and not isinstance(error, KeyboardInterrupt):
         seen.add(id(error))
@@ -152,7 +152,7 @@ def serve(app: typer.Typer) -> NoReturn:
 
 
 def _check_folder() -> None:
-    """Raises ConfigError: the working folder was removed, and libraries would not find their own files."""
+    """Raises ConfigError if the working folder was removed: libraries would not find their own files."""
     try:
         Path.cwd()
     except OSError as error:

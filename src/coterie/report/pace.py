@@ -1,4 +1,4 @@
-"""How many steps a run will make, and how long they still take."""
+"""Estimates of the steps that a run will make, and of the time that they still take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECENT = 20
 
 
 def steps_of(lines: Sequence[Line], train: Mapping[str, Any]) -> int:
-    """The steps that a run will have made: `train.steps`, or fewer where its token budget ends it.
+    """Returns the steps that a run will have made: `train.steps`, or fewer where its token budget ends it.
 
     Args:
         lines: of metrics.jsonl so far.
@@ -34,7 +34,7 @@ def steps_of(lines: Sequence[Line], train: Mapping[str, Any]) -> int:
 
 
 def time_left(lines: Sequence[Line], steps: int, every: int) -> float:
-    """Seconds that a run still takes: steps at the median pace of the latest, and the validations that are due.
+    """Returns the seconds that a run still takes: steps at the latest median pace, and validations that are due.
 
     Args:
         lines: of metrics.jsonl so far.

@@ -15,7 +15,7 @@ from coterie.run.room import Room
 
 
 def try_out(config: Config, old: Run | None = None, progress: Callable[[str], None] = lambda _: None) -> Iterator[str]:
-    """The config as the run would save it, as TOML. As comments follow its memory, its time, and one tiny step.
+    """Yields the config as the run would save it, as TOML. As comments follow its memory, time, and one tiny step.
 
     Args:
         old: the run that would go on.
@@ -42,7 +42,7 @@ def _comment(text: str) -> str:
 
 
 def planned_text(plan: Plan) -> str:
-    """A device's plan: whether it fits, and each policy's part."""
+    """Returns a device's plan as text: whether it fits, and each policy's part."""
     when = "while policies learn" if plan.learning > plan.sampling else "while policies are sampled from"
     lines = [
         f"{_title(plan)}: {plan.peak / GIB:.2f} of {plan.machine.memory / GIB:.1f} GiB at the peak, {when}; "
@@ -72,7 +72,7 @@ def planned_text(plan: Plan) -> str:
 
 
 def total_text(plans: Sequence[Plan], config: Config) -> str:
-    """How long a whole run takes at most, policies one after another, and what it takes of a disk."""
+    """Returns in words how long a whole run takes at most, policies one after another, and its room on a disk."""
     train = config.train
     shares = [share for plan in plans for share in plan.shares]
     validations = train.steps // train.eval_every + 1
@@ -88,13 +88,13 @@ def total_text(plans: Sequence[Plan], config: Config) -> str:
 
 
 def _sum(plan: Plan, passing: str) -> str:
-    """What a peak is made of."""
+    """Returns in words the parts that make up a peak."""
     process = f"{plan.process / GIB:.2f} of the process"
     return f"{process}, weights, copies, references and averages of all, {passing}, and what an allocator cannot reuse"
 
 
 def dry_text(done: DryRun) -> str:
-    """What a tiny step took, against what was planned of it."""
+    """Returns in words the time and memory of a tiny step, beside the planned memory."""
     lines = [
         f"a tiny step, {done.tasks} tasks with replies as they came: {done.rollout_s:.1f} s sampling, "
         f"{done.update_s:.1f} s learning"
@@ -107,7 +107,7 @@ def dry_text(done: DryRun) -> str:
 
 
 def as_data(plans: Sequence[Plan]) -> list[dict[str, object]]:
-    """Plans as plain data, bytes and seconds."""
+    """Returns plans as plain data, in bytes and seconds."""
     return [
         {
             "machine": plan.machine.name, "device": plan.device, "memory": plan.machine.memory, "fits": plan.fits,

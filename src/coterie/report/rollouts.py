@@ -24,24 +24,24 @@ from coterie.kernel.group import Key
 
 Record = Mapping[str, Any]
 LARGEST = 2 << 30
-"""Bytes of a file that is read whole."""
+"""Maximum number of bytes of a file, which is read whole."""
 ROLES = ("role", "agent", "agent_name", "agent_id", "agent_type", "speaker", "policy", "policy_id")
 TURNS = ("turn", "turn_id", "turn_idx", "turn_index", "step_idx", "step_index", "round")
-"""Names under which other trainers' users keep who spoke, and when."""
+"""Names under which users of other trainers keep the role of a reply, and its turn."""
 WITHIN = ("metadata", "extra_info", "info", "extra", "train_metadata")
-"""Objects of a record in which such names stand too."""
+"""Names of the objects of a record in which roles and turns may stand too."""
 SMALLEST = 2
-"""Replies of a group that compares anything."""
+"""Minimum number of replies of a group that compares anything."""
 ZERO = 1e-3
-"""Advantages of one group sum to zero up to this, a reply; they are saved in half precision at times."""
+"""Largest sum of a group's advantages, per reply, that counts as zero; they may be saved in half precision."""
 LARGEST_GROUP = 1024
-"""Replies of a group that is looked for by its advantages, at most."""
+"""Maximum number of replies of a group that is looked for by its advantages."""
 LARGEST_REWARD = 1e100
-"""Of what is a reward: squares of larger ones have no end."""
+"""Largest size of a number that may be a reward: squares of larger ones have no end."""
 MOST = 2_000_000
-"""Records of a file."""
+"""Maximum number of records of a file."""
 WRITER = "coterie"
-"""Under which name a log of `coterie eval` says which version has written it."""
+"""Name under which a log of `coterie eval` gives the version that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """What a file holds. grouped, rewarded: how groups and rewards were found. passed: records without a reward."""
+    """The rollouts of a file. grouped, rewarded: how each was found. passed: number of records without a reward."""
 
     source: str
     rows: tuple[Row, ...]
@@ -69,7 +69,7 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person says of the columns. group: a column, or how many rows in a row are a group. reward: a column."""
+    """A person's choice of columns. group: a column, or the size of groups of rows in a row. reward: a column."""
 
     group: str = ""
     reward: str = ""
@@ -77,7 +77,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the formats that are tables of columns keep things."""
+    """Names of the columns of a format that is a table."""
 
     prompt: str
     rewards: tuple[str, ...]
@@ -85,7 +85,7 @@ class _Columns:
 
 
 def read(path: Path, asked: Asked = Asked()) -> Rollouts:
-    """The rollouts of a file, or of a run folder of our own.
+    """Returns the rollouts of a file, or of a run folder of our own.
 
     Raises:
         ConfigError: it cannot be read, or is of no format that is known.
@@ -126,7 +126,7 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
 
 
 def _check_trained(path: Path, record: object, key: str) -> None:
-    """Raises ConfigError: an evaluation of our own wrote it. key: under which a record says so."""
+    """Raises ConfigError if an evaluation of our own wrote a record. key: under which the record says so."""
     told = record.get(key) if isinstance(record, dict) else None
     if isinstance(told, dict) and WRITER in told:
         raise ConfigError(
@@ -136,12 +136,12 @@ def _check_trained(path: Path, record: object, key: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    """An error in few words."""
+    """Returns an error in few words."""
     return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
 
 
 def _records(path: Path) -> list[Record]:
-    """All records of a file, by its ending."""
+    """Returns all records of a file, which is read by its ending."""
     try:
         if not path.is_file():
             raise ConfigError(f"{path} is no file" if path.exists() else f"{path} is not there")
@@ -192,7 +192,7 @@ def _tensors(path: Path) -> list[Record]:
 
 
 def _log(path: Path) -> list[Record]:
-    """The samples of a log of Inspect's, whose long texts stand apart from where they are used."""
+    """Returns the samples of a log of Inspect's, whose long texts stand apart from where they are used."""
     whole = _object(path, 1, path.read_bytes())
     samples = whole.get("samples")
     if "eval" not in whole or not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
@@ -205,7 +205,7 @@ def _log(path: Path) -> list[Record]:
 
 
 def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> Rollouts:
-    """Rows of a table of columns."""
+    """Returns the rollouts of a table of columns."""
     columns = dict.fromkeys(name for record in records for name in record)
     rewards = tuple(asked.reward.split("+")) if asked.reward else form.rewards
     if lacking := [name for name in rewards if name not in columns]:
@@ -222,7 +222,7 @@ def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Column
 
 
 def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> tuple[list[str], str]:
-    """Of each record its group, and how it was found."""
+    """Returns the group of each record, and how groups were found."""
     steps = [str(record.get("step", "")) for record in records]
     if re.fullmatch("[0-9]{1,6}", asked.group) and int(asked.group) >= SMALLEST:
         return _in_a_row(steps, int(asked.group)), f"groups: each {asked.group} in a row, as you say"
@@ -254,7 +254,7 @@ def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns
 
 
 def _in_a_row(steps: Sequence[str], size: int) -> list[str]:
-    """Each `size` records of a step in a row are a group."""
+    """Returns each record's group, if `size` records of a step in a row are one."""
     seen: dict[str, int] = {}
     groups: list[str] = []
     for step in steps:
@@ -264,7 +264,7 @@ def _in_a_row(steps: Sequence[str], size: int) -> list[str]:
 
 
 def _by_sums(steps: Sequence[str], advantages: Sequence[float | None]) -> int:
-    """The smallest size of groups in a row whose advantages all sum to zero, not all being zero; 0: there is none."""
+    """Returns the smallest size of groups in a row whose advantages, not all zero, sum to zero; 0: there is none."""
     known = [advantage for advantage in advantages if advantage is not None]
     if len(known) < len(advantages) or not any(abs(advantage) > ZERO for advantage in known):
         return 0
@@ -276,7 +276,7 @@ def _by_sums(steps: Sequence[str], advantages: Sequence[float | None]) -> int:
 
 
 def _sum_to_zero(steps: Sequence[str], advantages: Sequence[float], size: int) -> bool:
-    """Whether advantages of each `size` records of a step in a row sum to zero; it stops at the first that do not."""
+    """Returns True if advantages of each `size` records of a step in a row sum to zero; the first others end it."""
     sums: dict[str, tuple[int, float]] = {}
     for step, advantage in zip(steps, advantages, strict=True):
         seen, total = sums.get(step, (0, 0.0))
@@ -289,7 +289,7 @@ def _sum_to_zero(steps: Sequence[str], advantages: Sequence[float], size: int) -
 
 
 def _trl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """TRL's `log_completions`: each reward function is a column, and so is whatever else was logged."""
+    """Reads TRL's `log_completions`: each reward function is a column, and so is whatever else was logged."""
     known = {"step", "advantage", "prompt", "completion", asked.group, *ROLES, *TURNS}
     columns = dict.fromkeys(name for record in records for name in record)
     numbers = [
@@ -304,12 +304,12 @@ def _trl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 
 
 def _verl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """What verl writes to `trainer.rollout_data_dir`."""
+    """Reads the records that verl writes to `trainer.rollout_data_dir`."""
     return _columns(source, records, asked, _Columns("input", ("score",), ("uid", "group_id")))
 
 
 def _slime(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """What slime and miles write with `--save-debug-rollout-data`."""
+    """Reads the samples that slime and miles write with `--save-debug-rollout-data`."""
     flat = [_with_reward(record) for record in records]  # one that is removed is compared all the same, and not trained
     several = [name for name in flat[0] if name.startswith("reward.")]
     if several and not asked.reward:
@@ -318,19 +318,19 @@ def _slime(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 
 
 def _with_reward(record: Record) -> Record:
-    """A sample whose rewards, where there are several, are columns."""
+    """Returns a sample whose rewards, if it has several, are columns."""
     reward = record.get("reward")
     several = reward if isinstance(reward, dict) else {}
     return {**record, **{f"reward.{name}": value for name, value in several.items()}}
 
 
 def _verifiers(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """Results of verifiers' classic environments."""
+    """Reads the results of verifiers' classic environments."""
     return _columns(source, records, asked, _Columns("prompt", ("reward",), ("example_id",)))
 
 
 def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """Traces of verifiers' environments of agents, alone or an episode's together."""
+    """Reads the traces of verifiers' environments of agents, alone or an episode's together."""
     if asked != Asked():
         raise ConfigError(f"{source}: --group and --reward have no effect on traces, which are compared by task")
     rows: list[Row] = []
@@ -357,11 +357,11 @@ def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 
 
 GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
-"""What Inspect's grades are worth, as it counts them."""
+"""Values of Inspect's grades, as it counts them."""
 
 
 def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
-    """Samples of a log of Inspect's: a role's part of each is a row, its epochs are a group."""
+    """Reads the samples of a log of Inspect's: a role's part of each is a row, its epochs are a group."""
     if asked.group:
         raise ConfigError(f"{source}: --group has no effect on a log of Inspect's, whose epochs are compared by sample")
     names = dict.fromkeys(name for record in records for name in record.get("scores") or {})
@@ -388,7 +388,7 @@ def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
 
 
 def _played(events: Sequence[Record]) -> list[Record]:
-    """The calls of models in a sample, in order, but for those by which it was scored."""
+    """Returns the calls of models in a sample, in order, but for those by which it was scored."""
     spans = {event.get("id"): event for event in events if event.get("event") == "span_begin"}
 
     def scoring(span: Record | None) -> bool:
@@ -399,14 +399,14 @@ def _played(events: Sequence[Record]) -> list[Record]:
 
 
 def _said(prompt: object) -> object:
-    """Messages reduced to role and content: other fields, such as ids, may differ where messages are equal."""
+    """Returns messages reduced to role and content: other fields, such as ids, may differ where messages are equal."""
     if not isinstance(prompt, list):
         return prompt
     return [[message.get("role"), message.get("content")] for message in prompt]
 
 
 def _whole(prompt: object, kept: Mapping[str, str]) -> str:
-    """A prompt as text, with what it keeps apart put back."""
+    """Returns a prompt as text, with the long texts that are kept apart put back."""
     text = _text(prompt)
     for name in re.findall("attachment://([0-9a-f]{1,64})", text):
         text = text.replace(f"attachment://{name}", str(kept.get(name, name)))
@@ -414,7 +414,7 @@ def _whole(prompt: object, kept: Mapping[str, str]) -> str:
 
 
 def _ours(folder: Path) -> Rollouts:
-    """The episodes that a run has saved."""
+    """Returns the rollouts that a run of our own has saved."""
     from coterie.run.folder import Run
 
     run = Run.open(folder)
@@ -441,16 +441,16 @@ FORMATS: dict[str, tuple[Callable[[Record], bool], Callable[[str, Sequence[Recor
     "TRL's completions": (lambda first: {"prompt", "completion"} <= first.keys(), _trl),
     "verl's rollouts": (lambda first: {"input", "output"} <= first.keys(), _verl),
 }
-"""How each is known by its first record, and read."""
+"""Formats by name: a check of the first record, and the function that reads all."""
 
 
 def _named(columns: Iterable[str]) -> str:
-    """Columns in a line."""
+    """Returns columns in a line."""
     return shorten(", ".join(map(str, columns)), 400, placeholder=", …")
 
 
 def _found(records: Sequence[Record], names: Iterable[str]) -> list[str]:
-    """Of each record what stands under the names, in it or in an object of it: all that vary, or else the first."""
+    """Returns each record's text under the names, in it or in an object of it: all that vary, or else the first."""
     found: dict[str, list[str]] = {}
     for within in ("", *WITHIN):
         for name in names:
@@ -466,19 +466,19 @@ def _found(records: Sequence[Record], names: Iterable[str]) -> list[str]:
 
 
 def _number(value: object) -> float | None:
-    """A number that statistics can take, or None."""
+    """Returns a number that statistics can take, or None."""
     if isinstance(value, bool | int | float) and abs(value) <= LARGEST_REWARD:  # NaN is not
         return float(value)
     return None
 
 
 def _text(value: object) -> str:
-    """A prompt or a name as text; messages as JSON."""
+    """Returns a prompt or a name as text; messages as JSON."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
 
 
 def lots(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each group, in the order of their first."""
+    """Yields the rows of each group, in the order of their first."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)

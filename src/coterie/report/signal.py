@@ -14,13 +14,13 @@ from coterie.run.evaluate import Evaluation, readable_share
 from coterie.run.signal import Signal
 
 EXAMPLES, REPLIES = 3, 4
-"""Episodes that are shown, and replies of each."""
+"""Number of episodes that are shown, and of replies of each."""
 PROMPT, REPLY = 160, 240
-"""Characters of a prompt's end, and of a reply, that are shown."""
+"""Number of characters of a prompt's end, and of a reply, that are shown."""
 
 
 def signal_text(signal: Signal) -> str:
-    """Returns a few lines for people; the last one is the verdict."""
+    """Returns the learning signal as a few lines for people; the last one is the verdict."""
     time = "" if signal.tasks == signal.wanted else f" of {signal.wanted}, then the time was over"
     lost = f", {signal.lost} lost to faults" if signal.lost else ""
     played = f"{signal.tasks} train tasks{time}, played as a training step plays them{lost}"
@@ -48,7 +48,7 @@ def signal_text(signal: Signal) -> str:
 
 
 def signal_data(signal: Signal) -> dict[str, Any]:
-    """Returns the same as plain data."""
+    """Returns the learning signal and its verdict as plain data."""
     return {**dataclasses.asdict(signal), "verdict": signal.verdict}
 
 

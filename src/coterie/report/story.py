@@ -18,14 +18,14 @@ Place = Literal["curves", "warnings", "roles", "rollouts", "cost"]
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-"""Eighths of the way to 1."""
+"""Blocks that draw shares: each is an eighth more of the way to 1."""
 LONGEST = 24
-"""Characters of a curve."""
+"""Maximum number of characters of a curve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One question with its answer. mark: good or bad; open: not known yet; told: neither good nor bad."""
+    """A question about a run with its answer. mark: good or bad; open: not known yet; told: neither good nor bad."""
 
     question: str
     text: str
@@ -34,7 +34,7 @@ class Answer:
 
 
 def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line | None = None) -> list[Answer]:
-    """The answers, the most telling first.
+    """Returns the answers to the common questions about a run, the most telling first.
 
     Args:
         lines: of metrics.jsonl, from the first.
@@ -52,7 +52,7 @@ def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line |
 
 
 def glance(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[str]:
-    """The story as lines of a terminal: the curve of validation, and each answer that needs no page."""
+    """Returns the story as lines of a terminal: the curve of validation, and each answer that needs no page."""
     shares = [line["validation/success"] for line in lines if "validation/success" in line]
     curve = [f"validation {shares[0]:.3f} {sparkline(shares)} {shares[-1]:.3f}"] if len(shares) > 1 else []
     told = (answer for answer in story(lines, roles, steps) if answer.place != "rollouts")
@@ -60,7 +60,7 @@ def glance(lines: Sequence[Line], roles: Sequence[str], steps: int) -> list[str]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Shares as a curve of blocks from 0 to 1, the latest `LONGEST` of them."""
+    """Returns shares as a curve of blocks from 0 to 1, the latest `LONGEST` of them."""
     top = len(BLOCKS) - 1
     return "".join(BLOCKS[min(top, max(0, int(value * len(BLOCKS))))] for value in values[-LONGEST:])
 
@@ -93,7 +93,7 @@ def _learned(lines: Sequence[Line]) -> Answer:
 
 
 def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
-    """What muting each role costs, by the latest probe."""
+    """Yields an answer that tells the cost of muting each role, by the latest probe."""
     if len(roles) < 2:
         return
     question, told, costs = "Does every role earn its place?", list[str](), list[tuple[float, float]]()
@@ -126,7 +126,7 @@ def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
 
 
 def _cost(lines: Sequence[Line], steps: int) -> Answer:
-    """Steps, tokens, and where the time went."""
+    """Returns an answer that tells the steps, the tokens, and where the time went."""
     question = "What did it cost?"
     made = int(max((line["step"] for line in lines), default=0))
     tokens = max((line["budget/sampled_tokens"] for line in lines if "budget/sampled_tokens" in line), default=0)
@@ -142,6 +142,6 @@ def _cost(lines: Sequence[Line], steps: int) -> Answer:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Returns seconds as people say them: in seconds, minutes or hours."""
     minutes = seconds / 60
     return f"{seconds:.0f} s" if seconds < 120 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -1,4 +1,4 @@
-"""Dumps of slime's and miles': PyTorch files, read apart, because what they unpack to is not said before."""
+"""Dumps of slime's and miles': PyTorch files, read in another process, as they may unpack to any size."""
 
 from __future__ import annotations
 

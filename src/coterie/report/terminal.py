@@ -23,7 +23,7 @@ class Unbreakable:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes or drops."""
+        """Writes text, or drops it."""
         try:
             return self._stream.write(text)
         except OSError:
@@ -31,14 +31,14 @@ class Unbreakable:
             return len(text)
 
     def flush(self) -> None:
-        """Flushes or drops."""
+        """Flushes the stream, or drops its output."""
         try:
             self._stream.flush()
         except OSError:
             drop(self._stream)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the stream's own."""
+        """Returns an attribute of the underlying stream, for everything else is its own."""
         return getattr(self._stream, name)
 
 
@@ -51,7 +51,7 @@ def drop(stream: TextIO) -> None:
 
 
 def let_output_break() -> None:
-    """From here on standard output and error may break and nothing ends."""
+    """Lets standard output and error break from here on, and nothing ends by it."""
     if sys.stdout is not None:
         sys.stdout = Unbreakable(sys.stdout)
     if sys.stderr is not None:
@@ -59,8 +59,8 @@ def let_output_break() -> None:
 
 
 class SafeConsole(Console):
-    """Strings pass here whether they are printed or stand in a table; rich's own control codes do not."""
+    """A console that makes strings safe, whether printed or in a table; rich's own control codes stay as they are."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text, with what would steer the terminal written out."""
+        """Returns the text, with what would steer the terminal written out."""
         return super().render_str(plain(text), **options)

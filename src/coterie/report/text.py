@@ -16,7 +16,7 @@ from coterie.run.records import Played
 
 
 def tree_text(played: Played) -> str:
-    """One task of a saved rollout: at each point the prompt, and each group's members.
+    """Returns one task of a saved rollout as text: at each point the prompt, and each group's members.
 
     A `*` marks the committed member; `a` is the advantage, `r` the return with its parts.
     """
@@ -52,7 +52,7 @@ def tree_text(played: Played) -> str:
 
 
 def log_text(log: Log) -> str:
-    """One episode: who was asked what, said what and earned what."""
+    """Returns one episode as text: who was asked what, said what and earned what."""
     lines: list[str] = []
     for event in log.events:
         match event:
@@ -81,7 +81,7 @@ def log_text(log: Log) -> str:
 
 
 LONGEST_EVENT = 200
-"""Characters of a call, its result or a metric."""
+"""Maximum number of characters of a call, or of its result."""
 
 
 def _short(text: str) -> str:
@@ -89,7 +89,7 @@ def _short(text: str) -> str:
 
 
 def why_comparable(group: Group) -> str:
-    """What a group's members share, so that their returns may be compared, and what the group weighs if not 1."""
+    """Returns in words what a group's members share, so that they may be compared, and its weight if that is not 1."""
     first = group.members[0].samples[0]
     weight = "" if group.weight == 1 else f"; weighs {group.weight:.3g}" if group.weight else "; not trained"
     if group.scope == "task":
@@ -117,7 +117,7 @@ def _indented(text: str, first: str) -> list[str]:
 
 
 def memory_text(store: Store, config: MemoryConfig, role: str | None, queries: Collection[str] | None) -> str:
-    """A store as a person reads it: entries by role, the strongest first.
+    """Returns a store as a person reads it: entries by role, the strongest first.
 
     Args:
         role: of this one alone.

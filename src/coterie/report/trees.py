@@ -15,13 +15,13 @@ from coterie.report.text import why_comparable
 from coterie.run.records import Played
 
 Words = Mapping[str, Callable[[int], str]]
-"""By policy, the text of a token."""
+"""Functions that give the text of a token, by policy."""
 LIKELY = 0.9, 0.5, 0.1, 0.01
-"""Probabilities that part tokens into kinds, from 0, what was as good as sure, to 4, what was hardly to be expected."""
+"""Probabilities that part tokens into five kinds, from 0, as good as sure, to 4, hardly to be expected."""
 MOST = 700.0
-"""The largest logarithm of a ratio."""
+"""Largest logarithm of a ratio."""
 SHIFTS = 1 / 2, 1 / 1.1, 1.1, 2.0
-"""Ratios that part tokens into kinds, from 0, much less likely by other weights, to 4, much more."""
+"""Ratios that part tokens into five kinds, from 0, much less likely by other weights, to 4, much more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class Token:
     probability: float
     kind: int
     ratio: float | None = None
-    """Of its probability by other weights to that by which it was sampled, where those were asked."""
+    """Ratio of its probability by other weights to that by which it was sampled, where those were asked."""
 
     @property
     def shift(self) -> int:
-        """Which of five kinds its ratio is, from 0, much less likely now, over 2, as before, to 4, much more."""
+        """Kind of the token's ratio, one of five: from 0, much less likely now, over 2, as before, to 4, much more."""
         return 2 if self.ratio is None else sum(self.ratio >= least for least in SHIFTS)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSeen:
-    """tokens: none where their text is not known. strength: of the advantage, beside the greatest in the group."""
+    """A member of a group. tokens: none if their text is not known. strength: advantage as a share of the largest."""
 
     text: str
     tokens: Sequence[Token]
@@ -56,7 +56,7 @@ class MemberSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """number: its place in the task, from 0. prompt: the tokens that its members answer, as text where it is known."""
+    """A group of a task. number: its place in the task, from 0. prompt: its members' prompt as text, if known."""
 
     number: int
     key: str
@@ -70,13 +70,13 @@ class GroupSeen:
 
     @property
     def best(self) -> float:
-        """The highest return."""
+        """Highest return of a member."""
         return max(member.value for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSeen:
-    """picture: a column a group."""
+    """The tree of a task. picture: an SVG with a column a group."""
 
     task: str
     solved: bool
@@ -86,12 +86,12 @@ class TreeSeen:
 
     @property
     def live(self) -> int:
-        """How many groups have something to teach."""
+        """Number of groups that have something to teach."""
         return sum(group.live for group in self.groups)
 
 
 def seen(played: Played, words: Words | None = None, address: Callable[[int], str] | None = None) -> TreeSeen:
-    """A task's tree.
+    """Returns a task's tree.
 
     Args:
         words: the texts of tokens, by policy, if single tokens are shown.
@@ -109,7 +109,7 @@ def seen(played: Played, words: Words | None = None, address: Callable[[int], st
 
 
 def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
-    """The group with a ratio for each token. later: the members' log-probabilities by other weights, in nats."""
+    """Returns the group with a ratio for each token. later: log-probabilities by other weights, in nats, by member."""
     members = [
         replace(member, tokens=[_moved(token, value) for token, value in zip(member.tokens, values, strict=True)])
         if member.tokens
@@ -120,14 +120,14 @@ def shifted(group: GroupSeen, later: Sequence[Sequence[float]]) -> GroupSeen:
 
 
 def _moved(token: Token, value: float) -> Token:
-    """The token with its ratio. It stays None if one of the two probabilities is not a usable number."""
+    """Returns the token with its ratio, which stays None if one of the two probabilities is not a usable number."""
     if not token.probability or not isfinite(value):
         return token
     return replace(token, ratio=exp(min(value - log(token.probability), MOST)))
 
 
 def _credit(played: Played) -> Sequence[Sequence[float]]:
-    """What each group's members were credited with; a step that is not over has given none."""
+    """Returns the advantages of each group's members; zeros for a step that is not over."""
     return played.advantages or [(0.0,) * len(group.members) for group in played.collected.groups]
 
 

@@ -23,7 +23,7 @@ from coterie.run.evaluate import Z95, Evaluation
 
 Kind = Literal["mute", "swap", "replace"]
 BASE = "base"
-"""The source of a replacement that stands for the run's own start."""
+"""Source of a replacement: the policy with which the run itself began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,11 @@ class Ablation:
             raise ConfigError(f"--{self}: one policy plays both roles, so there is nothing to swap")
 
     def seats(self) -> Seats:
-        """Functions that play roles instead of a policy: a muted role always says nothing."""
+        """Returns the functions that play roles in place of a policy: a muted role always says nothing."""
         return dict.fromkeys(self.roles, lambda _: "") if self.kind == "mute" else {}
 
     def team(self, team: Team, replacement: str = "") -> Team:
-        """The team after the change of policies. replacement: the name of the new policy."""
+        """Returns the team after the change of policies. replacement: the name of the new policy."""
         roles = dict(team.roles)
         if self.kind == "swap":
             first, second = self.roles
@@ -92,7 +92,7 @@ class Ablation:
 
 
 def every_ablation(team: Team, absent: Collection[str] = ()) -> list[Ablation]:
-    """Each role muted and replaced by its start, and each two with policies of their own swapped.
+    """Returns all ablations: each role muted, each replaced by its start, each two of different policies swapped.
 
     Args:
         absent: roles that nobody asks where it is measured.
@@ -113,7 +113,7 @@ def every_ablation(team: Team, absent: Collection[str] = ()) -> list[Ablation]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an ablation did to success. low, high: the paired 95 % interval of the change."""
+    """Effect of an ablation on success. low, high: the paired 95 % interval of the change."""
 
     ablation: str
     success: float
@@ -124,17 +124,17 @@ class Change:
 
     @classmethod
     def between(cls, ablation: Ablation | str, before: Evaluation, after: Evaluation) -> Change:
-        """The change from one evaluation to another on the same tasks."""
+        """Returns the change from one evaluation to another on the same tasks."""
         change, low, high = paired(before.by_task, after.by_task)
         return cls(str(ablation), after.success, change, low, high, after.turns)
 
     def metrics(self, area: str) -> Mapping[str, float]:
-        """As a line of metrics holds it."""
+        """Returns the change and its interval under the names of metrics, each of which begins with `area`."""
         return {f"{area}/change": self.change, f"{area}/change_low": self.low, f"{area}/change_high": self.high}
 
 
 def paired(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """The mean change over tasks, and its 95 % interval.
+    """Returns the mean change over tasks, and its 95 % interval.
 
     Args:
         before, after: success by task, each in [0, 1], in one order.

@@ -22,15 +22,15 @@ from coterie.kernel.scene import JSON
 from coterie.learning.policy import Policy
 
 LETTERS = 3
-"""Of a token, where there is no tokenizer to ask; English has about four, grids and programs fewer."""
+"""Letters that count as a token where there is no tokenizer; English has about four, grids and programs fewer."""
 WORD = "la "
 TASKS = 2
-"""Tasks of a step that are played; the others ask as much."""
+"""Number of tasks of a step that are played; the others are taken to ask as much."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What some tasks of a step ask of each policy.
+    """Requests that some tasks of a step make to each policy.
 
     tasks: how many. waves: questions that are answered side by side. samples: replies that it learns from. cut: whether
     an episode ended at a call.
@@ -43,14 +43,14 @@ class Asked:
 
 
 class Estimate(Engine):
-    """Answers everything with as much as may be said, and keeps what it was asked."""
+    """An engine that gives every request a reply of maximum length, and keeps the requests."""
 
     def __init__(self, policies: Mapping[str, Policy], config: Config) -> None:
         super().__init__(policies, config.engine)
         self.asked = Asked(min(TASKS, config.train.tasks_per_step))
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """A prompt's tokens; where there is no tokenizer here, as many as its letters make likely."""
+        """Returns a prompt's tokens; where there is no tokenizer here, as many as its letters make likely."""
         model = self.policies.get(policy)
         if model is not None and model.tokenizer is not None:
             return super().render(policy, role, prompt)
@@ -58,16 +58,16 @@ class Estimate(Engine):
         return tuple(zlib.crc32(text[at : at + LETTERS].encode()) % 1000 for at in range(0, len(text), LETTERS))
 
     def context(self, policy: str) -> int:
-        """The model's; of a server it is not known."""
+        """Returns the context length of a policy's model; for one on a server, where it is not known, 2**30."""
         return super().context(policy) if policy in self.policies else 1 << 30
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
-        """Replies as long as they may be."""
+        """Returns replies to all requests, each as long as it may be."""
         self.asked.waves.setdefault(requests[0].policy, []).append(list(requests))
         return [tuple(self.answer(request, seed) for seed in request.seeds) for request in requests]
 
     def answer(self, request: Request, seed: int) -> Sample:
-        """A reply as long as it may be."""
+        """Returns a meaningless reply, as long as it may be."""
         size = request.max_tokens
         return Sample(
             role=request.role,
@@ -84,7 +84,7 @@ class Estimate(Engine):
 
 
 class Noted(Engine):
-    """An engine that keeps what it was asked and what it said."""
+    """An engine that passes requests on to another one, and keeps requests and replies."""
 
     def __init__(self, engine: Engine, tasks: int) -> None:
         super().__init__(engine.policies, engine.config)
@@ -92,23 +92,23 @@ class Noted(Engine):
         self.asked = Asked(tasks)
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
-        """The engine's."""
+        """Returns a prompt's tokens as the other engine renders them."""
         return self.engine.render(policy, role, prompt)
 
     def context(self, policy: str) -> int:
-        """The engine's."""
+        """Returns the context length that the other engine gives a policy."""
         return self.engine.context(policy)
 
     def tokens(self, request: Request, samples: Sequence[Sample]) -> tuple[int, int]:
-        """As the engine counts."""
+        """Returns the numbers of prompt tokens and of reply tokens, as the other engine counts them."""
         return self.engine.tokens(request, samples)
 
     async def start(self) -> None:
-        """Brings it up."""
+        """Starts the other engine."""
         await self.engine.start()
 
     async def generate(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
-        """The engine's answers."""
+        """Returns the other engine's answers, and keeps them with their requests."""
         answers = await self.engine.generate(requests)
         said = [sample for samples in answers if not isinstance(samples, Unavailable) for sample in samples]
         self.asked.waves.setdefault(requests[0].policy, []).append(list(requests))
@@ -117,18 +117,18 @@ class Noted(Engine):
 
 
 class Inside(Play):
-    """Play that never leaves the episode."""
+    """Play in which nothing outside runs: an episode ends at its first `scene.call`."""
 
     left = False
 
     async def perform(self, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-        """Nothing is."""
+        """Raises Unavailable in place of the call, which ends the episode."""
         self.left = True
         raise Unavailable("plan", "nothing outside runs before a run does")
 
 
 def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling) -> Asked:
-    """What tasks of a step ask, each reply as long as it may be.
+    """Returns the requests that tasks of a step make if every reply is as long as it may be.
 
     A policy that nobody asked, because nothing sensible was said, is taken to be asked what all the others are.
 

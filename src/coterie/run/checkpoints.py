@@ -24,31 +24,31 @@ from coterie.run.files import MANIFEST, files_in, fingerprint_of, flush, resumin
 from coterie.run.records import PROGRESS, Progress
 
 LARGEST_PROGRESS = 256 << 20
-"""Bytes of what a checkpoint says beside weights: notes of roles, and the list of its files."""
+"""Maximum size in bytes of a checkpoint's progress.json, with notes of roles, and of the list of its files."""
 REPLACED = ".replaced-"
-"""How a checkpoint is called while another of the same step takes its place."""
+"""Prefix of a checkpoint's folder while another of the same step takes its place."""
 PRUNED = ".pruned-"
-"""How it is called while it is being removed."""
+"""Prefix of a checkpoint's folder while it is being removed."""
 RETRIES = 20
-"""How often a reader looks again for a checkpoint that the run has just replaced."""
+"""Maximum number of times that a reader looks for a checkpoint while the run replaces it."""
 Fingerprint = list[int | str]
 """A file's size and hash."""
 MANIFESTS: TypeAdapter[dict[str, Fingerprint]] = TypeAdapter(dict[str, Fingerprint])
 
 
 class Checkpoints:
-    """Those of one run, in its folder `checkpoints`; `check` raises where that run's folder is no longer its own."""
+    """Checkpoints of one run, in its folder `checkpoints`; `check` raises if the run's folder is no longer its own."""
 
     def __init__(self, folder: Path, check: Callable[[], None]) -> None:
         self.folder = folder
         self._check = check
 
     def path(self, step: int) -> Path:
-        """The folder of a checkpoint, whether it exists or not."""
+        """Returns the folder of a step's checkpoint, whether it exists or not."""
         return self.folder / f"step-{step:05d}"
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
+        """Returns the steps that have a checkpoint, in order."""
         return sorted(steps_in(self.folder))
 
     def goes_on(self, step: int) -> bool:
@@ -56,7 +56,7 @@ class Checkpoints:
         return (self.path(step) / OPTIMIZERS).exists()
 
     def check_goes_on(self, step: int) -> None:
-        """Raises CheckpointError: nothing says what is in a step's folder, or it keeps no optimizers."""
+        """Raises CheckpointError if a step's folder has no list of its files, or keeps no optimizers to go on with."""
         folder = self.path(step)
         if folder.exists() and not (folder / MANIFEST).exists():
             raise CheckpointError(f"{folder / MANIFEST} is missing; {self._other(folder)}")
@@ -94,7 +94,7 @@ class Checkpoints:
                 self._prune(self.path(step))
 
     def _lighten(self, folder: Path) -> None:
-        """Removes the optimizers of a checkpoint that no run goes on from: two thirds of what it takes."""
+        """Removes the optimizers, two thirds of the size, of a checkpoint that no run goes on from."""
         aside = folder.with_name(f".{folder.name}")
         with contextlib.suppress(OSError, ValueError):  # it is damaged, or the disk is full or has no links: it stays
             shutil.rmtree(aside, ignore_errors=True)
@@ -119,7 +119,7 @@ class Checkpoints:
             self._prune(old)
 
     def _share(self, aside: Path, manifest: Mapping[str, Fingerprint]) -> None:
-        """Has files that are as they were in the latest checkpoint be that one's, so that they take no room twice."""
+        """Links files that are as they were in the latest checkpoint to that one's, so that they take no room twice."""
         for before in map(self.path, self.steps()[-1:]):
             with contextlib.suppress(OSError, ValueError):  # a damaged one, or a disk that has no links
                 listed = MANIFESTS.validate_json(content(before / MANIFEST, LARGEST_PROGRESS))
@@ -130,7 +130,7 @@ class Checkpoints:
                         other.rename(aside / name)
 
     def keep(self, step: int) -> None:
-        """Has a checkpoint stay for good: another run begins with it."""
+        """Marks a checkpoint to be kept for good: another run begins with it."""
         with contextlib.suppress(OSError):  # where nothing can be written, nothing is removed
             self._kept(step).touch()
 
@@ -138,7 +138,7 @@ class Checkpoints:
         return self.folder / f"kept-{step:05d}"
 
     def recover(self) -> None:
-        """Puts a checkpoint back that was being replaced when the run was killed, and ends what was being removed."""
+        """Puts back a checkpoint that was being replaced when the run was killed, and ends removals begun before."""
         for old in filter(Path.is_dir, self.folder.glob(f"{PRUNED}*")):
             shutil.rmtree(old)
         for old in filter(Path.is_dir, self.folder.glob(f"{REPLACED}*")):
@@ -159,7 +159,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def reading(self, step: int | Literal["best", "latest"] = "latest") -> Iterator[tuple[Path, Progress]]:
-        """A checkpoint, verified file by file, which stays as long as this is entered: the run may be in training.
+        """Yields a checkpoint's folder and progress, verified, and keeps a run in training from removing it meanwhile.
 
         Args:
             step: its number, the latest, or what validation prefers so far.
@@ -190,7 +190,7 @@ class Checkpoints:
         raise CheckpointError(f"{self.folder.parent} is being written too fast to be read; try again, or name a --step")
 
     def _there(self, step: int | str, steps: Sequence[int]) -> int:
-        """The number of a checkpoint that exists. Args: steps: of those that do."""
+        """Returns the number of a checkpoint that exists, or raises CheckpointError. steps: of those that do."""
         if step == "latest" and steps:
             return steps[-1]
         if step not in ("best", "latest") and not isinstance(step, int):
@@ -221,7 +221,7 @@ class Checkpoints:
             raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
 
     def _other(self, folder: Path) -> str:
-        """What to do about a damaged checkpoint. Nothing is ever to be deleted: a run may be writing there."""
+        """Returns advice about a damaged checkpoint. It never says to delete anything: a run may be writing there."""
         others = [step for step in self.steps() if self.path(step) != folder]
         if not others:
             return "put it back from a copy, or start a new run"

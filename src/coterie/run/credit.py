@@ -14,10 +14,10 @@ from coterie.kernel.group import Group
 
 
 def credited(algorithm: Algorithm, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
-    """What an algorithm credits a step with, and what it remembers, both checked.
+    """Returns the advantages that an algorithm gives a step, and the state that it remembers, both checked.
 
     Raises:
-        GroupError: it is not a finite number a member, or what is remembered is not plain data.
+        GroupError: there is not a finite advantage for each member, or the state is not plain data.
     """
     name = type(algorithm).__name__
     given: object = algorithm.credit(groups, copy.deepcopy(state))

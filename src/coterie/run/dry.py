@@ -25,16 +25,16 @@ from coterie.run.precision import precise
 from coterie.run.weights import TeamModels
 
 TASKS = 2
-"""Tasks of the tiny step."""
+"""Number of tasks of a dry run's tiny step."""
 UPDATES = 2
-"""Updates of the tiny step: the optimizer's averages are made in the first."""
+"""Number of updates of a dry run's tiny step: the optimizer's averages are made in the first."""
 STILL = 1e-12
-"""A learning rate by which nothing moves, so that the second update is of what was sampled too."""
+"""A learning rate by which no weight moves, so that the second update still fits what was sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a tiny step took.
+    """Memory and time that the tiny step of a dry run took, beside what was planned.
 
     plans: of this step, a device each. measured: bytes at the peak, in the same order. rollout_s, update_s: seconds.
     """
@@ -47,7 +47,7 @@ class DryRun:
 
 
 def resolved(config: Config, old: Run | None = None) -> Config:
-    """A run's config as the run would keep it, every check made that needs no model.
+    """Returns a run's config as the run would keep it, after every check that needs no model.
 
     Args:
         old: the run that would go on.
@@ -65,7 +65,7 @@ def resolved(config: Config, old: Run | None = None) -> Config:
 
 
 def dry_run(config: Config, tasks: int = TASKS, progress: Callable[[str], None] = lambda _: None) -> DryRun:
-    """One rollout of a few tasks, and two updates as if every reply had taught something.
+    """Plays one rollout of a few tasks, and makes two updates as if every reply had taught something.
 
     The second update is there because the optimizer's averages are only made in the first. What would change the world
     is not done: an episode ends before it.
@@ -114,7 +114,7 @@ def _peak(plan: Plan) -> int:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has had at most.
+    """Returns the peak memory of this process so far, in bytes.
 
     On Linux by its own address space: `getrusage` begins with what the process had that started this one.
     """

@@ -22,7 +22,7 @@ Z95 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a team achieves on tasks of a split.
+    """Results of a team on tasks of a split.
 
     success: share solved; success_low, success_high: its 95 % interval (Wilson), over tasks.
     turns: mean turns used, `turn_limit` where unsolved. rewards: mean of an episode, by role and
@@ -53,7 +53,7 @@ class Evaluation:
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """Success of each kind of task, where there are several."""
+        """Success of each kind of task; empty if there is only one kind."""
         scores: dict[str, list[float]] = {}
         for kind, share in zip(self.kinds, self.by_task, strict=True):
             scores.setdefault(kind, []).append(share)
@@ -61,7 +61,7 @@ class Evaluation:
 
     @property
     def by_task(self) -> tuple[float, ...]:
-        """Success of each task, over its episodes."""
+        """Success of each task: the share of its episodes that were solved."""
         episodes = len(self.solved) // self.tasks
         return tuple(
             sum(self.solved[start : start + episodes]) / episodes for start in range(0, len(self.solved), episodes)
@@ -69,7 +69,7 @@ class Evaluation:
 
 
 def at_k(values: Sequence[float], episodes: int, k: int) -> float:
-    """The expected best of k episodes of a task, a mean over tasks; of solved episodes, pass@k.
+    """Returns the expected best of k episodes of a task, a mean over tasks; for solved episodes this is pass@k.
 
     Args:
         values: of every episode, task by task.
@@ -86,7 +86,7 @@ def at_k(values: Sequence[float], episodes: int, k: int) -> float:
 
 
 READABLE = "readable"
-"""The metric by which an environment says of a reply that it could be read (1) or not (0); `readable/ROLE` too."""
+"""Metric by which an environment says if a reply could be read (1) or not (0); `readable/ROLE` too."""
 
 
 def readable_share(logs: Iterable[Log | None]) -> float | None:
@@ -101,7 +101,7 @@ def readable_share(logs: Iterable[Log | None]) -> float | None:
 
 
 def wilson(share: float, trials: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share.
+    """Returns the 95 % Wilson interval of a share.
 
     Args:
         share: successes / trials, or a mean over trials of values in [0, 1].
@@ -129,7 +129,7 @@ def evaluate_team(
     max_dropped_share: float = 0.2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Plays the first `tasks` tasks of a split.
+    """Plays the first `tasks` tasks of a split, and returns the team's results.
 
     Args:
         sampled: episodes a task at the sampling's temperature; 0: one, greedy.

@@ -47,11 +47,11 @@ MENDS = {
     **dict.fromkeys(KERNELS, "set that variable so"),
     "metrics.jsonl": "put that file back",
 }
-"""What makes a run exact again, by the first word of what differs."""
+"""Advice that makes a run exact again, by the first word of what differs."""
 
 
 def exactness(config: Config) -> dict[str, str]:
-    """What the same numbers rest on, where no device is asked: versions, settings, and files.
+    """Returns what exact results rest on apart from devices: versions, and digests of settings and files.
 
     An environment's and an algorithm's files are those of their classes, the files of one's own that these import by
     name (what `importlib.import_module` loads is not seen), and those that settings name.
@@ -75,10 +75,10 @@ def exactness(config: Config) -> dict[str, str]:
 
 
 def circumstances(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
-    """What about.json says of a new run.
+    """Returns the content of about.json for a new run.
 
     Args:
-        exact: what it rests on, by name.
+        exact: what its exact results rest on, by name.
     """
     packages = ("coterie", "torch", "transformers", "tokenizers", "pydantic", "numpy")
     try:
@@ -98,7 +98,7 @@ def circumstances(config: Config, exact: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _source(settings: Settings, made: type | None = None, base: type = Settings) -> str:
-    """A digest of the files that a class is made from, down to its base, and of those that its settings name.
+    """Returns a digest of a class's files, down to its base, and of the files that its settings name.
 
     Args: made: the class; None: the settings' own.
     """
@@ -119,7 +119,7 @@ def _source(settings: Settings, made: type | None = None, base: type = Settings)
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string in plain data, in the order of names."""
+    """Yields every string in plain data, in the order of names."""
     match value:
         case str():
             yield value
@@ -134,7 +134,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _named(text: str) -> list[Path]:
-    """The files that a setting names: a file, or all in a folder that is written as a path; most name none."""
+    """Returns the files that a setting names: a file, or all in a folder that is written as a path; most name none."""
     with contextlib.suppress(OSError, ValueError):
         path = Path(text)
         if path.is_file():
@@ -145,7 +145,7 @@ def _named(text: str) -> list[Path]:
 
 
 def _imported(module: str, file: str) -> dict[str, str]:
-    """Files of one's own that a module of one's own imports, wherever in it, by name: nothing that is installed."""
+    """Returns the user's own files that one of them imports, wherever in it, by module: nothing that is installed."""
     if _installed(file) or not file.endswith(".py"):  # a compiled module is read whole; what it imports cannot be seen
         return {}
     package = module if Path(file).name == "__init__.py" else module.rpartition(".")[0]
@@ -165,7 +165,7 @@ def _imported(module: str, file: str) -> dict[str, str]:
 
 
 def _home(name: str) -> str | None:
-    """The file of a module, imported or not: what is loaded by now would differ between begin and resume."""
+    """Returns the file of a module, imported or not: what is loaded by now would differ between begin and resume."""
     path = None
     spec = None
     parts = name.split(".")

@@ -67,7 +67,7 @@ def export(run: Run | str | Path, out: str | Path, *, step: int | None = None, m
 
 
 class _Exported:
-    """Policies on their way out."""
+    """A writer of policies into the folder of an export."""
 
     def __init__(self, config: Config, weights: Path, out: Path, *, merge: bool) -> None:
         self.config = config
@@ -77,7 +77,7 @@ class _Exported:
         self._bases: dict[str, str] = {}
 
     def policy(self, name: str, policy: PolicyConfig) -> PolicyConfig:
-        """Writes a policy's folder; returns how the exported team names it."""
+        """Writes a policy's folder, and returns the policy's config in the exported team."""
         if policy.kind == "remote":
             return policy
         if policy.kind == "frozen":
@@ -88,7 +88,7 @@ class _Exported:
         return self._written(name, policy, self.weights / name, policy)
 
     def _written(self, name: str, policy: PolicyConfig, folder: Path, theirs: PolicyConfig) -> PolicyConfig:
-        """A policy from a checkpoint's folder. theirs: what that run says of it."""
+        """Writes a policy from a checkpoint's folder, and returns its config. theirs: what that run says of it."""
         plain = {"model": name, "chat_template": ""}  # the tokenizer has it
         if theirs.kind == "full":
             _copy(folder, self.out / name)
@@ -102,7 +102,7 @@ class _Exported:
         return policy.model_copy(update=plain)
 
     def _frozen(self, name: str, policy: PolicyConfig) -> PolicyConfig:
-        """What is frozen, from wherever it lies; a hub's stays there."""
+        """Writes a frozen policy from wherever it lies, and returns its config; a model on a hub stays there."""
         template = {"chat_template": ""}
         if policy.chat_template:
             shutil.copy(policy.chat_template, self.out / f"{name}.jinja")
@@ -116,7 +116,7 @@ class _Exported:
         return policy.model_copy(update={"model": self._placed(policy.model, name), **template})
 
     def _base(self, model: str) -> str:
-        """What adapters rest on, once."""
+        """Copies the base of adapters, once for all of them, and returns its name."""
         if model not in self._bases:
             taken = {*self.config.policies, *self._bases.values()}
             name = next(name for at in range(len(taken) + 1) if (name := f"base-{at}" if at else "base") not in taken)
@@ -124,7 +124,7 @@ class _Exported:
         return self._bases[model]
 
     def _placed(self, model: str, name: str) -> str:
-        """A model's folder, copied under a name; a hub's id stays one."""
+        """Copies a model's folder under a name, and returns the name; of a model on a hub, its id."""
         with _folder_of(model) as folder:
             if folder is None:
                 return model
@@ -154,7 +154,7 @@ def _copy(folder: Path, to: Path) -> None:
 
 @contextlib.contextmanager
 def _folder_of(model: str) -> Iterator[Path | None]:
-    """Where a model lies: a starter, a folder, a policy of a run; None: on a hub."""
+    """Yields the folder of a model: of a starter, a folder, or a policy of a run; None for a model on a hub."""
     if past := past_policy(model):
         with Run.open(past.run).checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
             yield checkpoint / "policies" / past.policy
@@ -172,14 +172,14 @@ def _set_base(file: Path, base: str) -> None:
 
 
 def _name_base(file: Path, out: Path) -> None:
-    """Where a base has been copied, its whole path: PEFT looks from the working folder."""
+    """Writes the whole path of a copied base into an adapter's config: PEFT looks from the working folder."""
     base = base_of(file.parent)
     if base is not None and (out / Path(base).name).is_dir():
         _set_base(file, str((out / Path(base).name).resolve()))
 
 
 def _team(config: Config, policies: Mapping[str, PolicyConfig], run: Run, progress: Progress) -> str:
-    """The whole config, with the exported folders in place of what the run began with."""
+    """Returns the whole config as TOML, with the exported folders in place of what the run began with."""
     said = one_line(f"{run.folder.name}, as it was at step {progress.step}")
     return (
         f"# The team of {said}: coterie train {TEAM} goes on from it as a new run.\n\n"
@@ -188,7 +188,7 @@ def _team(config: Config, policies: Mapping[str, PolicyConfig], run: Run, progre
 
 
 def _card(folder: Path, policy: PolicyConfig, run: Run, progress: Progress) -> str:
-    """A policy's model card."""
+    """Returns a policy's model card."""
     config, base, name = run.config, base_of(folder), folder.name
     library, auto = ("transformers", "AutoModelForCausalLM") if base is None else ("peft", "AutoPeftModelForCausalLM")
     roles = ", ".join(role for role, plays in config.team.roles.items() if plays == name)

@@ -20,13 +20,13 @@ from coterie.kernel.safe import command, one_line
 
 MANIFEST = "manifest.json"
 FAILED = "failed.txt"
-"""Where a run that ended in its first step by an error of its own says so."""
+"""File that says that a run ended in its first step, by an error of its own."""
 STEP = re.compile(r"step-(\d{5,})")
-"""How a checkpoint's folder and a rollout's file begin; other names there are somebody else's."""
+"""Pattern of the names of checkpoints' folders and rollouts' files; other names there are somebody else's."""
 
 
 def identity(file: int | Path) -> tuple[int, int, int]:
-    """Names a file for this process: a copy, another file of its name, or another process is another."""
+    """Returns a key that names a file in this process: a copy, a new file of its name and another process differ."""
     there = os.fstat(file) if isinstance(file, int) else file.stat()
     return os.getpid(), there.st_dev, there.st_ino
 
@@ -57,7 +57,7 @@ def no_link(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def whole(path: Path, advice: str, aside: Path | None = None) -> Iterator[None]:
-    """A write that fails is one line; what was written aside is removed, also where a signal ends it."""
+    """Turns a failed write into an error of one line, and removes what was written aside, also if a signal ends it."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:  # what torch and safetensors raise on a full disk
@@ -81,22 +81,22 @@ def _remove(aside: Path | None) -> None:
 
 
 def unread(error: OSError) -> str:
-    """Why a file could not be read."""
+    """Returns the reason why a file could not be read, in words."""
     return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether there was no room; torch and safetensors say so in exceptions of their own."""
+    """Returns True if there was no room; torch and safetensors say so in exceptions of their own."""
     return not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def resuming(folder: Path) -> str:
-    """The command by which a run goes on."""
+    """Returns the command that resumes a run."""
     return command("train", "--resume", folder)
 
 
 def check_free(folder: Path) -> None:
-    """Raises CheckpointError: a run is to be made where something is that did not fail in its first step."""
+    """Raises CheckpointError if a new folder cannot be made, or exists and is no run that failed in its first step."""
     try:
         there = folder.exists()
     except OSError as error:
@@ -126,18 +126,18 @@ def set_aside(folder: Path) -> Path | None:
 
 
 def steps_in(folder: Path, ending: str = "") -> dict[int, Path]:
-    """What lies there under a step's name, by its number."""
+    """Returns the files or folders in a folder that are named after a step, by its number."""
     steps = {STEP.fullmatch(path.name.removesuffix(ending)): path for path in folder.glob(f"step-*{ending}")}
     return {int(match[1]): path for match, path in steps.items() if match}
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Every file of a checkpoint but its manifest."""
+    """Returns every file of a checkpoint but its manifest, in order."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
 
 
 def flush(path: Path) -> None:
-    """Has a file, or a folder's list of names, written to the disk."""
+    """Writes a file, or a folder's list of names, through to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -146,6 +146,6 @@ def flush(path: Path) -> None:
 
 
 def fingerprint_of(file: Path) -> list[Any]:
-    """Size in bytes, and hash, of a file."""
+    """Returns the size in bytes and the hash of a file."""
     with file.open("rb") as handle:
         return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]

@@ -40,24 +40,24 @@ from coterie.run.files import FAILED, check_free, identity, no_link, resuming, s
 from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
-"""Bytes of a saved rollout, unpacked; of all lines of metrics, or of one episode; of what is said about a run."""
+"""Maximum numbers of bytes of an unpacked rollout; of all lines of metrics, or of one episode; and of about.json."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
 MAY_CHANGE = re.compile(
     rf"train\.(steps|stop_when_solved|stop_dead_steps|ranks)|runtime\..*|trackers\..*|policies\.[^.]+\.remote\.({'|'.join(LIMITS)})"
 )
-"""Settings that change nothing of what a run has computed so far, by their whole name."""
+"""Pattern of the settings that may change when a run goes on: they change nothing of what it has computed."""
 
 
 class Run:
-    """A run folder."""
+    """The folder of a run: its config, metrics, rollouts and checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.checkpoints = Checkpoints(folder / "checkpoints", self._check_there)
         self._held: tuple[int, int, int] | None = None
-        """This process and the lock's file, while it holds the lock."""
+        """Identity of this process and of the lock's file, while it holds the lock."""
         self._logged = False
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: Config, exact: Mapping[str, str] | None = None) -> Run:
-        """Makes the folder of a new run, whole: one that has a folder can go on.
+        """Makes the folder of a new run in one step, so that every run that has a folder can go on.
 
         Args:
             exact: what exactness rests on beside the versions, by name.
@@ -85,10 +85,10 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """An existing run.
+        """Opens the folder of an existing run.
 
         Raises:
-            CheckpointError: this is not one.
+            CheckpointError: there is none.
         """
         if folder.is_file():
             raise CheckpointError(f"{folder} is a file; name the folder of a run")
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def tables(self) -> dict[str, Any]:
-        """The config as it is written. Nothing that it names is imported, so it may be anybody's.
+        """Tables of the config as it is written. Nothing that it names is imported, so it may be anybody's.
 
         Raises:
             CheckpointError: it cannot be read.
@@ -106,7 +106,7 @@ class Run:
         return self._read()[1].data
 
     def _read(self) -> tuple[bytes, Source]:
-        """The config as it is written, and what that says: read once, so that what is trusted is what is run."""
+        """Returns the config as it is written, and its settings: read once, so that what is trusted is what is run."""
         try:
             written = content(self.folder / "config.toml", LARGEST)
             source = read(self.folder / "config.toml", written=written)
@@ -140,7 +140,7 @@ class Run:
         return resolve(self._trusted())
 
     def check_trusted(self) -> None:
-        """Raises ConfigError: it is somebody else's run, and what it names was not trusted."""
+        """Raises ConfigError if the run is somebody else's, and what it names was not trusted."""
         self._trusted()
 
     def _trusted(self) -> Source:
@@ -149,7 +149,7 @@ class Run:
         return source
 
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
-        """Compares what this run was computed with so far with what is here now.
+        """Refuses, or notes, a difference between what this run was computed with so far and what is here now.
 
         Args:
             exact: what is here, by name.
@@ -179,7 +179,7 @@ class Run:
             self._write("about.json", json.dumps(about, indent=1))
 
     def differences(self, exact: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """What is not as it was when this run was computed: before and now, by name.
+        """Returns what has changed of versions, settings and files since this run was computed: before, now, by name.
 
         Args:
             exact: what is here.
@@ -201,12 +201,12 @@ class Run:
             trust.sign(self.folder, text)
 
     def steps_changed_at(self, step: int) -> bool:
-        """Returns True if the run was given another number of steps when it had made these."""
+        """Returns True if the run was given another number of steps when it had made `step` of them."""
         return any(change["step"] == step for change in self.about().get("steps_changed", ()))
 
     @property
     def failed_file(self) -> Path:
-        """The file that says that the run ended in its first step, by an error of its own."""
+        """File that says that the run ended in its first step, by an error of its own."""
         return self.folder / FAILED
 
     def note_failure(self, error: Exception) -> None:
@@ -215,7 +215,7 @@ class Run:
             file.write(f"{one_line(f'{type(error).__name__}: {error}')}\n")
 
     def about(self) -> dict[str, Any]:
-        """What about.json says.
+        """Returns the content of about.json.
 
         Raises:
             CheckpointError: it is missing or damaged.
@@ -231,7 +231,7 @@ class Run:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the run for this process.
+        """Locks the run for this process while it is entered.
 
         Raises:
             CheckpointError: another one has it, or it is read-only.
@@ -265,7 +265,7 @@ class Run:
             os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, float]]:
-        """Every whole line of metrics.jsonl.
+        """Returns every whole line of metrics.jsonl.
 
         Raises:
             CheckpointError: one of them is damaged.
@@ -291,12 +291,12 @@ class Run:
         return kept
 
     def save_episodes(self, step: int, played: Sequence[Played]) -> None:
-        """Writes a step's rollout, a line a task."""
+        """Writes a step's rollout, one task a line."""
         lines = b"\n".join(PLAYED.dump_json(episode) for episode in played)
         self._write(f"episodes/step-{step:05d}.jsonl.gz", gzip.compress(lines, mtime=0))
 
     def episodes(self, step: int) -> list[Played]:
-        """A saved rollout.
+        """Returns the saved rollout of a step.
 
         Raises:
             CheckpointError: this step was not saved, or cannot be read.
@@ -315,11 +315,11 @@ class Run:
             raise CheckpointError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
 
     def saved_episodes(self) -> list[int]:
-        """Steps whose rollout was saved, in order."""
+        """Returns the steps whose rollout was saved, in order."""
         return sorted(steps_in(self.folder / "episodes", ".jsonl.gz"))
 
     def check_begun(self) -> None:
-        """Raises CheckpointError: steps were made, and no checkpoint of them is left to go on from."""
+        """Raises CheckpointError if steps were made, and no checkpoint of them is left to go on from."""
         made = int(max((line["step"] for line in self.metrics()), default=0))
         if made and not self.checkpoints.steps():
             raise CheckpointError(
@@ -327,7 +327,7 @@ class Run:
             )
 
     def check_goes_on(self, config: Config) -> None:
-        """Raises CheckpointError: the run was made with other settings, or has made more steps than are asked for."""
+        """Raises CheckpointError if the run was made with other settings, or has made more steps than are asked for."""
         theirs, ours = (dict(leaves(each.tables())) for each in (self.config, config))
         for key in sorted(
             {**theirs, **ours}, key=lambda key: not key.startswith("runtime.")
@@ -347,11 +347,11 @@ class Run:
             )
 
     def save_bug(self, split: Split, index: int, log: Log) -> None:
-        """Keeps what led to an exception out of `play`, for `replay_bug`."""
+        """Saves the episode in which `play` raised, for `replay_bug`."""
         self._write("bug.json", BUGS.dump_json((split, index, log)))
 
     def replay_bug(self) -> None:
-        """Plays the episode that raised again, up to there, and raises.
+        """Replays the saved episode up to the point where `play` raised, and raises the same.
 
         Raises:
             CheckpointError: there is none.
@@ -368,7 +368,7 @@ class Run:
         drive(cursor.advance())
 
     def rewind(self, step: int, *, lines: int) -> None:
-        """Forgets what was written after a step: its episodes, and metrics but for those of the first steps.
+        """Removes what was written after a step: its rollouts, and all lines of metrics but those of the first steps.
 
         Args:
             lines: of metrics that stay, from step 0.
@@ -391,7 +391,7 @@ class Run:
         write_whole(self.folder / name, content, self._go_on)
 
     def _check_there(self) -> None:
-        """Raises CheckpointError: the folder has been moved or removed; it is not made again, and in pieces.
+        """Raises CheckpointError if the folder has been moved or removed: it is not made again, in pieces.
 
         Nor is another that stands in its place written to, or the same by a fork of the process that holds it.
         """
@@ -405,7 +405,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """The command by which this run goes on."""
+        """Command that resumes this run."""
         return resuming(self.folder)
 
     @property
@@ -423,18 +423,18 @@ def _whole_config(config: Config, folder: Path) -> str:
 
 
 def title_of(tables: Mapping[str, Any]) -> str:
-    """The environment and the algorithm of a run, by its config as it is written."""
+    """Returns the environment and the algorithm of a run, by its config as it is written."""
     return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"
 
 
 def new_folder(environment: str) -> Path:
-    """Where a run goes when nobody says: runs/DATE-TIME-ENVIRONMENT."""
+    """Returns the folder of a run for which none was named: runs/DATE-TIME-ENVIRONMENT."""
     name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
     return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
 
 
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting of a table and of those in it, by its whole name."""
+    """Yields every setting of a table, and of the tables in it, by its whole name."""
     for key, value in table.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{path}{key}.")

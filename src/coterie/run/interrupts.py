@@ -20,12 +20,12 @@ from types import FrameType
 from coterie.kernel.safe import tell
 
 SHIELD_S = 30.0
-"""How long what was begun under a shield may take after the grace time, unless that is longer."""
+"""Seconds that work under a shield may take after the grace time, or the grace time again if that is longer."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Stop(KeyboardInterrupt):
-    """A run stops. number: the signal's. save: whether there is time to write a checkpoint."""
+    """Exception by which a signal stops a run. number: the signal's. save: there is time to write a checkpoint."""
 
     def __init__(self, message: str, number: int, *, save: bool) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Stop(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Takes the signals while it is entered; outside the main thread they are not ours, and nothing is taken.
+    """Handlers of the signals that stop a run, while it is entered; outside the main thread none are set.
 
     number: the signal that asked to stop, 0 if none did. beginning: there is no step to finish yet, and the first
     signal stops at once. busy: what the run does now, for the message. whole: whether the weights are those of a step.
@@ -70,7 +70,7 @@ class Interrupts:
             raise stop from None
 
     def stop_of(self, error: BaseException) -> BaseException:
-        """Returns our stop in place of a plain interrupt, which a library such as Ray raises instead."""
+        """Returns the run's own Stop in place of a plain interrupt, which a library such as Ray raises instead."""
         ours = isinstance(error, Stop) or not isinstance(error, KeyboardInterrupt)
         return error if ours or self._stop is None else self._stop
 
@@ -109,7 +109,7 @@ class Interrupts:
             self._give_up()
 
     def _again(self, after_s: float) -> None:
-        """Sends the signal that asked to stop again, after some seconds."""
+        """Has the signal that asked to stop sent once more, after some seconds."""
         if self._timer:
             self._timer.cancel()
         self._timer = threading.Timer(after_s, os.kill, (os.getpid(), self.number))

@@ -27,7 +27,7 @@ FILE = "ledger.jsonl"
 
 
 class Entry(NamedTuple):
-    """A sample as the ledger has it. id: of its place and draw, the same whenever it is drawn again. engine: which."""
+    """A sample in the ledger. id: of its place and draw, the same whenever it is drawn again. engine: that drew it."""
 
     id: str
     task: str
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def entries(request: Request, samples: Iterable[Sample], engine: str) -> Iterator[Entry]:
-    """What is written of an answer."""
+    """Yields the ledger's entries of the samples that answer a request."""
     for sample in samples:
         told = struct.pack(f"{len(sample.completion_ids)}q", *sample.completion_ids)
         told += struct.pack(f"{len(sample.logprobs)}d", *sample.logprobs)
@@ -53,15 +53,15 @@ def entries(request: Request, samples: Iterable[Sample], engine: str) -> Iterato
 
 
 def name_of(sample: Sample) -> str:
-    """What a sample is called: its seed, which is that of its place and draw."""
+    """Returns the id of a sample: its seed, which is that of its place and draw."""
     return f"{sample.seed:016x}"
 
 
 class Ledger:
-    """Writes a run's ledger. incarnation: how many processes have had the run before."""
+    """A writer of a run's ledger. incarnation: the number of processes that had the run before."""
 
     def __init__(self, folder: Path, step: int, ahead: int) -> None:
-        """Takes the run up after `step` steps; it plays `ahead` of them ahead."""
+        """Opens the ledger of a run that goes on after `step` steps, and plays `ahead` rollouts ahead."""
         file = folder / FILE
         before = list(read(folder)) if file.exists() else []
         self.incarnation = sum(line["at"] == "began" for line in before)
@@ -78,12 +78,12 @@ class Ledger:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._file.close()
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The events of a run's ledger; a last line that was cut is left out.
+    """Yields the events of a run's ledger; a last line that was cut is left out.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -104,7 +104,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Audit:
-    """What a ledger proves. odd: what should not be, in words; empty: every sample drawn has ended, and once.
+    """Result of checking a ledger. odd: faults, in words; empty: every sample drawn has ended, and once.
 
     open: samples of steps that the run has not learned. ahead: how many steps may be played ahead.
     """
@@ -143,7 +143,7 @@ class Audit:
 
 
 def audit(folder: Path, learned: int = 0) -> Audit:
-    """Folds a run's ledger.
+    """Checks a run's ledger, and returns counts of its samples with all that is odd.
 
     Args:
         learned: steps that the run has learned, by what else it has written.
@@ -170,7 +170,7 @@ def audit(folder: Path, learned: int = 0) -> Audit:
 
 
 def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Audit) -> dict[int, _Step]:
-    """Steps after another event."""
+    """Returns the steps after one more event, which is counted in `told`."""
     if line["at"] == "began":
         told.incarnations += 1
         told.undone += sum(one.settled and step >= line["step"] for step, one in steps.items())
@@ -198,7 +198,7 @@ def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Audit) -> di
 
 @dataclass(slots=True)
 class _Step:
-    """A step while a ledger is folded."""
+    """Events of one step, collected while a ledger is read."""
 
     under_way: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     drawn: dict[str, Entry] = field(default_factory=dict[str, Entry])
@@ -208,14 +208,14 @@ class _Step:
     ahead: int = 0
 
     def come(self, samples: list[Entry], step: int, told: Audit) -> None:
-        """An attempt's samples."""
+        """Adds the samples of an attempt that came back."""
         for entry in samples:
             if entry.id in self.drawn:
                 told.odd.append(f"step {step + 1}: sample {entry.id} of task {entry.task} was drawn twice")
             self.drawn[entry.id] = entry
 
     def settle(self, line: Mapping[str, Any], told: Audit) -> None:
-        """What became of them."""
+        """Notes which samples were trained, and which were dropped and why."""
         if self.settled:
             told.odd.append(f"step {line['step'] + 1} was settled twice")
         for attempt in self.under_way:
@@ -233,7 +233,7 @@ class _Step:
                 self.dropped[each] = reason
 
     def count(self, number: int, told: Audit) -> None:
-        """Adds a step to the audit."""
+        """Adds a step's counts and faults to the audit."""
         if not self.settled:  # of a run that goes on, or was killed
             told.open += len(self.drawn)
             return

@@ -70,12 +70,12 @@ class Loaded:
 
     @property
     def name(self) -> str:
-        """The name is the folder of its run, or that of its environment if there is no run."""
+        """Name of the team: the folder of its run, or that of its environment if there is no run."""
         return str(self.run.folder) if self.run else self.config.names["environment"]
 
     @property
     def changed(self) -> bool:
-        """Whether the environment's files are no longer those that the run was trained in."""
+        """True if the environment's files are no longer those that the run was trained in."""
         with suppress(CheckpointError):  # about.json is missing, so it is not known
             return self.run is not None and "environment" in self.run.differences(exactness(self.config))
         return False
@@ -129,7 +129,7 @@ class Loaded:
         votes: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> Evaluation:
-        """Plain play on held-out tasks; see `evaluate_team`."""
+        """Plays held-out tasks plainly, and returns the team's results; see `evaluate_team`."""
         return self._evaluate(self.config.team, self.models.engine, {}, split, tasks, sampled, progress, votes)
 
     def compare(
@@ -141,7 +141,7 @@ class Loaded:
         sampled: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Evaluation, list[Change]]:
-        """The team as it is, and what each ablation does to its success."""
+        """Returns the results of the team as it is, and the effect of each ablation on its success."""
         before, after = self.ablate(ablations, split, tasks=tasks, sampled=sampled, progress=progress)
         return before, [Change.between(*change) for change in zip(ablations, [before] * len(after), after, strict=True)]
 
@@ -154,7 +154,7 @@ class Loaded:
         sampled: int = 0,
         progress: Callable[[int, int], None] | None = None,
     ) -> tuple[Evaluation, list[Evaluation]]:
-        """The team as it is, and ablated in each way, on the same tasks.
+        """Returns the results of the team as it is, and ablated in each way, on the same tasks.
 
         Raises:
             ConfigError: an ablation names no role of the team, or changes nothing.
@@ -178,7 +178,7 @@ class Loaded:
                 engine.shut()
 
     def _replaced(self, ablation: Ablation, others: dict[str, Hosted]) -> tuple[Team, Hosted]:
-        """The team and engine in which a role is played by its start, or by another run's policy.
+        """Returns the team and engine in which a role is played by its start, or by another run's policy.
 
         Args:
             others: engines with such a policy, by its name; roles of one policy share one.
@@ -257,7 +257,7 @@ class Loaded:
         temperature: float = 0.0,
         seats: Seats | None = None,
     ) -> Log:
-        """One plain episode; its log has the prompts as roles saw them, notes included.
+        """Plays one plain episode, and returns its log, with the prompts as roles saw them, notes included.
 
         Args:
             temperature: 0 is greedy.
@@ -278,7 +278,7 @@ class Loaded:
         temperature: float = 0.0,
         seats: Seats | Sequence[str] | None = None,
     ) -> tuple[Play, Cursor]:
-        """An episode before its beginning, to be played on by whoever asks; see `play`.
+        """Returns an episode before its beginning, to be played on by whoever asks; see `play`.
 
         Args:
             seats: or the names of roles that somebody else answers for.
@@ -311,7 +311,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a run has come to: plain greedy play of held-out test tasks, at its start and at its best checkpoint."""
+    """Result of a run: plain greedy play of held-out test tasks, at its start and at its best checkpoint."""
 
     run: Path
     start: Evaluation
@@ -327,7 +327,7 @@ class Headline:
 
 
 def headline(run: Run, progress: Callable[[str, int, int], None] = lambda *_: None) -> Headline:
-    """The main result of a run: its success on test tasks, with the settings of `[eval]`.
+    """Returns the main result of a run: its success on test tasks, with the settings of `[eval]`.
 
     Args:
         progress: is told which checkpoint plays, and how many tasks of how many it has played.

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from coterie.kernel.safe import tell
 
 LOOK_S = 2.0
-"""How often it looks."""
+"""Seconds between two looks at the parts of a run."""
 SILENT_S, HUNG_S = 60.0, 120.0
-"""How long a part may say nothing until it is told, and until it is killed."""
+"""Seconds of silence after which a part is reported, and after which it is killed."""
 
 
 @dataclass(slots=True)
 class _Part:
-    """said: what was heard of it last. silent_s: since then. waited: it has begun, and was not killed."""
+    """A part under watch. said: heard of it last. silent_s: since then. waited: it has begun, and was not killed."""
 
     said: str = ""
     silent_s: float = 0.0
@@ -25,7 +25,7 @@ class _Part:
 
 
 class Lookout:
-    """Looks after the parts of a run in a thread of its own, from `open` to `close`.
+    """A thread that looks after the parts of a run, from `open` to `close`.
 
     Args:
         names: the parts.
@@ -41,17 +41,17 @@ class Lookout:
         self._thread = threading.Thread(target=self._run, name="coterie-lookout", daemon=True)
 
     def open(self) -> None:
-        """Begins to look."""
+        """Begins to look after the parts."""
         self._thread.start()
 
     def close(self) -> dict[str, str]:
-        """Looks no longer. Returns what each part that had begun said last."""
+        """Stops looking, and returns what each part that had begun said last."""
         self._over.set()
         self._thread.join()
         return {name: part.said for name, part in self._parts.items() if part.said}
 
     def look(self) -> None:
-        """Looks once. Looks are counted, not seconds: after this process was stopped itself nobody is late."""
+        """Looks at every part once. Looks are counted, not seconds: after a stop of this process nobody is late."""
         for name, part in self._parts.items():
             with contextlib.suppress(Exception):  # who cannot be heard of just now is not late
                 self._note(name, part, self._heard(name))

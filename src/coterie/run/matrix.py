@@ -20,14 +20,14 @@ from coterie.run.policies import pinned
 from coterie.run.weights import TeamModels
 
 SAME = {"game", "options", "brief"}
-"""What games have in common whose players can meet."""
+"""Settings in which games must be equal for their players to meet."""
 CHANCE = "chance"
-"""The player that draws its moves from those it may make."""
+"""Name of the player that draws its moves from those it may make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """How one player fared against another: shares of games; low, high: the 95 % interval of won (Wilson).
+    """Results of one player against another: shares of games; low, high: the 95 % interval of won (Wilson).
 
     void: games that nobody won, since a reply was no move, or they took too long.
     """
@@ -41,14 +41,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Players, and a cell for each two: a row's player against a column's. games: of each cell."""
+    """Results of all players: a cell for each row's player against each column's. games: of each cell."""
 
     players: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
     games: int
 
     def as_json(self) -> dict[str, object]:
-        """As plain data."""
+        """Returns players and cells as plain data."""
         rows = {
             row: {column: dataclasses.asdict(cell) for (mine, column), cell in self.cells.items() if mine == row}
             for row, _ in self.cells
@@ -56,7 +56,7 @@ class Matrix:
         return {"players": self.players, "games": self.games, "won": rows}
 
     def __str__(self) -> str:
-        """A table; players are named by letters, which stand below it."""
+        """Returns a table; players are named by letters, which are explained below it."""
         letters = {player: f"{chr(65 + at % 26)}{at // 26 or ''}" for at, player in enumerate(self.players)}
         lines = ["won by the row's player [95 % interval], drawn", ""]
         lines.append("     " + "".join(f"{letters[column]:<28}" for column in self.players))
@@ -83,7 +83,7 @@ def matrix(
     split: Split = "test",
     progress: Callable[[int, int], None] | None = None,
 ) -> Matrix:
-    """Plays each against each, in the environment of the first run among them.
+    """Plays each player against each, in the environment of the first run among them.
 
     Args:
         players: RUN, its best by validation; RUN#STEP; a model's folder or Hugging Face id; or "chance".
@@ -112,7 +112,7 @@ def matrix(
     policies: dict[str, PolicyConfig] = {}
 
     def seat(name: str, role: str) -> str:
-        """The policy that plays a role for a player; one that plays several is there once."""
+        """Returns the policy that plays a role for a player; one that plays several is there once."""
         wanted = _policy(name, runs.get(name), role, roles[0])
         label = next((label for label, known in policies.items() if known == wanted), f"p{len(policies)}")
         policies.setdefault(label, wanted)
@@ -145,13 +145,13 @@ def _played(
 
 
 def _run(name: str) -> Run | None:
-    """The run that a player comes from."""
+    """Returns the run that a player comes from; None if it is no run's."""
     folder = Path(name.partition("#")[0])
     return Run.open(folder) if name != CHANCE and (folder / "config.toml").exists() else None
 
 
 def _policy(name: str, run: Run | None, role: str, first: str) -> PolicyConfig:
-    """Who plays a role for a player: its policy of that role, or of the first where none was trained for this one."""
+    """Returns the policy that plays a role for a player: its own, else the first role's, else any that was trained."""
     if run is None:
         meant = nearest(name, (CHANCE,))
         if not Path(name).exists() and ("#" in name or meant):

@@ -26,14 +26,14 @@ from coterie.run.asked import Asked
 
 T = TypeVar("T")
 BUSY = 0.4
-"""Of a machine's best speed: what networks of this kind reach."""
+"""Share of a machine's best speed that networks of this kind reach."""
 LAYER_S, GRAPH_S = 1e-3, 2.5e-4
-"""What a layer takes at least for a token of a whole batch, however little there is to compute: by its modules, and by
-a graph on CUDA, as measured on an H200."""
+"""Minimum seconds of a layer for a token of a whole batch, however little there is to compute: by its modules, and by a
+graph on CUDA, as measured on an H200."""
 BESIDE = 0.1
-"""What vLLM takes for a forward, as a share of the cache that it then sets aside."""
+"""Memory that vLLM takes for a forward, as a share of the cache that it then sets aside."""
 KNOWN: dict[str, object] = {}
-"""What this process has measured, by shape: what would fit is looked for in plans that differ by little."""
+"""Measurements of this process, by shape: a search for what would fit looks at plans that differ by little."""
 KEPT = ("weights", "copy", "reference", "averages")
 """Kinds of memory that are taken all the time."""
 KINDS = {
@@ -46,12 +46,12 @@ KINDS = {
     "activations": "activations, logits",
     "gathered": "layers together",
 }
-"""Kinds of memory, and what they are called."""
+"""Kinds of memory, and their names for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A policy's part.
+    """A policy's part of the memory and time of a device.
 
     parameters, trained: how many. memory: bytes by kind: weights; copy: the engine's, where it computes in another
     type; reference: of a KL term; gradients; averages: AdamW's two; cache: prompts, caches and logits of what is
@@ -72,11 +72,11 @@ class Share:
     test_s: float
 
     def of(self, *kinds: str) -> int:
-        """Bytes of some kinds."""
+        """Returns the bytes of some kinds of memory."""
         return sum(self.memory.get(kind, 0) for kind in kinds)
 
     def with_times(self, sampling: float, learning: float, **changes: Any) -> Share:
-        """Returns a share of which a device does only a part: so much of the sampling and of the learning."""
+        """Returns the share of a device that does only a part of the policy's sampling and of its learning."""
         return replace(
             self,
             rollout_s=self.rollout_s * sampling,
@@ -88,7 +88,7 @@ class Share:
 
 
 class Measured:
-    """The policies of one device, each measured."""
+    """Measurements of the policies of one device."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Measured:
         self.budget = self._budget()
 
     def _budget(self) -> float:
-        """GiB of prompts and caches of what is decoded at once: as set, or what the engine takes where it may."""
+        """Returns the GiB for prompts and caches of what is decoded at once: as set, or as the engine chooses."""
         engine, machine, fixed = self.config.engine, self.machine, self.fixed.values()
         if set_to := getattr(engine, "memory_gib", None):
             return set_to
@@ -135,7 +135,7 @@ class Measured:
         )
 
     def share(self, name: str) -> Share:
-        """One policy's part."""
+        """Returns one policy's part of the device's memory and time."""
         policy, settings = self.policies[name], self.config.policies[name]
         with self.shapes.mode:
             costs = self._once(("costs", *self._shape(name)), lambda: self.decoders[name].costs)
@@ -157,7 +157,7 @@ class Measured:
         )  # fmt: skip
 
     def _microbatches(self, shape: tuple[object, ...]) -> Iterator[list[Pack]]:
-        """A step's, of all policies of one shape, which are measured once.
+        """Yields a step's micro-batches, of all policies of one shape, which are measured once.
 
         Every task has samples like these: so many tasks as fill one, and a part of another.
         """
@@ -175,7 +175,7 @@ class Measured:
             yield from self.learner.microbatches(name, rows_of(graded(like), self.config.loss))
 
     def _shape(self, name: str) -> tuple[object, ...]:
-        """What policies that take the same have in common, in this plan or another."""
+        """Returns the facts that policies of equal memory and time have in common, in this plan or another."""
         policy, settings = self.policies[name], self.config.policies[name]
         network = policy.model.net.config.to_json_string()
         return network, settings.kind, settings.lora, policy.dtype, policy.optimizer, self.config.loss
@@ -187,7 +187,7 @@ class Measured:
         return KNOWN[written]  # pyright: ignore[reportReturnType]
 
     def _fixed(self, name: str) -> dict[str, int]:
-        """What is there all the time, and gradients: counted where its storage is first met."""
+        """Returns bytes that are taken all the time, and of gradients; shared storage counts where it is first met."""
         policy = self.policies[name]
         weights = sum(map(self._bytes, policy.model.net.state_dict(keep_vars=True).values()))
         with self.shapes.mode:
@@ -209,7 +209,7 @@ class Measured:
         return size
 
     def _cache(self, name: str, costs: Costs) -> int:
-        """Bytes of what is decoded at once: all that waits, or as much as the engine's memory holds."""
+        """Returns the bytes of what is decoded at once: all that waits, or as much as the engine's memory holds."""
         most = 0
         for wave, times in self._waves(name):
             longest = max(len(request.prompt_ids) for request in wave)
@@ -223,18 +223,18 @@ class Measured:
         return most
 
     def _waves(self, name: str) -> Iterator[tuple[Sequence[Request], float]]:
-        """What is answered side by side, and how often a step, and a validation or test, has that."""
+        """Yields requests that are answered side by side, and how often a step, a validation or a test has them."""
         played = min(self.config.environment.side_by_side, max(self.config.train.eval_tasks, self.config.eval.tasks))
         yield from ((wave, self._scale) for wave in self.asked.waves.get(name, ()))
         yield from self._played(name, played)
 
     def _played(self, name: str, tasks: int) -> Iterator[tuple[Sequence[Request], float]]:
-        """The same of an evaluation of so many tasks, with a reply to each prompt."""
+        """Yields the waves of requests of an evaluation of so many tasks, with a reply to each prompt."""
         for wave in self.asked.waves.get(name, ()):
             yield [replace(request, seeds=request.seeds[:1]) for request in wave], tasks / self.asked.tasks
 
     def _update(self, name: str, batch: Sequence[Pack]) -> int:
-        """The most that a micro-batch's forward and backward take beside what is there."""
+        """Returns the most bytes that a micro-batch's forward and backward take beside what is there."""
         model = self.learner.trainees[name].model
         with self.shapes.mode:
             for weight in model.trained:
@@ -246,7 +246,7 @@ class Measured:
         return meter.peak
 
     def _seconds(self, name: str, costs: Costs, waves: Iterable[tuple[Sequence[Request], float]]) -> float:
-        """Of replies: prompts as fast as they are computed, tokens as fast as weights and caches are read."""
+        """Estimates the seconds of replies: prompts take as long as computing, tokens as reading weights and caches."""
         policy, machine, seconds = self.policies[name], self.machine, 0.0
         size = sum(weight.numel() for weight in policy.model.net.parameters())
         layer_s = GRAPH_S if machine.kind == "cuda" and usual_layers(policy.model.net) else LAYER_S
@@ -263,7 +263,7 @@ class Measured:
         return seconds
 
     def _update_s(self, name: str, samples: Sequence[Sample]) -> float:
-        """Of a step: a forward and a backward are three forwards, and four where activations are computed again."""
+        """Estimates the seconds of a step's update: a forward and a backward are three forwards, four if recomputed."""
         policy = self.policies[name]
         packs = [pack for batch in self.learner.microbatches(name, rows_of(graded(samples), self.config.loss))
                  for pack in batch]  # fmt: skip
@@ -273,7 +273,7 @@ class Measured:
 
     @property
     def _scale(self) -> float:
-        """A step's tasks for each that was played."""
+        """Number of tasks of a step for each one that was played."""
         return self.config.train.tasks_per_step / self.asked.tasks
 
     def _speed(self, policy: Policy) -> float:
@@ -282,11 +282,11 @@ class Measured:
 
 
 def graded(samples: Sequence[Sample]) -> list[Graded]:
-    """Samples as if each had taught something."""
+    """Returns samples with advantages, as if each had taught something."""
     return [Graded(sample, (-1.0) ** number, 1.0, str(number // 2)) for number, sample in enumerate(samples)]
 
 
 def _weight(batch: Sequence[Pack]) -> int:
-    """What a micro-batch is laid out in: tokens, and more where they are in one row."""
+    """Returns a number by which the memory of micro-batches compares: tokens, and more where they are in one row."""
     longest = max(pack.tokens for pack in batch)
     return len(batch) * longest * (4096 + longest)

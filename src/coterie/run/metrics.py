@@ -1,4 +1,4 @@
-"""What a step's line in metrics.jsonl holds; `docs/metrics.md` explains every name."""
+"""Metrics of a step, as its line in metrics.jsonl holds them; `docs/metrics.md` explains every name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coterie.run.records import Played
 
 
 def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float]:
-    """The rollout: success of the committed episodes, groups and rewards by role, what was lost."""
+    """Returns metrics of the rollout: success of the committed episodes, groups and rewards by role, what was lost."""
     logs = [log for task in played for log in task.collected.logs]
     credited = [pair for task in played for pair in zip(task.collected.groups, task.advantages, strict=True)]
     live = [teaches(group, earned) for group, earned in credited]
@@ -52,7 +52,7 @@ def rollout_metrics(played: Sequence[Played], budget: Budget) -> dict[str, float
 
 
 def _calls(budget: Budget) -> dict[str, float]:
-    """What `scene.call` ran, by the function's name; nothing where it ran nothing."""
+    """Returns metrics of what `scene.call` ran, by the function's name; nothing if it ran nothing."""
     line: dict[str, float] = {"rollout/calls": budget.calls.total()} if budget.calls else {}
     for name in sorted(budget.calls):
         line[f"call/{name}/count"] = budget.calls[name]
@@ -62,7 +62,7 @@ def _calls(budget: Budget) -> dict[str, float]:
 
 
 def _unsaid(logs: Sequence[Log]) -> dict[str, float]:
-    """Shares of episodes in which `play` gave no reward, and said no outcome; nothing where all did."""
+    """Returns shares of episodes in which `play` gave no reward, and said no outcome; nothing where all did."""
     if not logs:
         return {}
     shares = {
@@ -73,7 +73,7 @@ def _unsaid(logs: Sequence[Log]) -> dict[str, float]:
 
 
 def _speakers(group: Group) -> set[str]:
-    """Whose samples a group trains: one role's, or in whole episodes the team's."""
+    """Returns the roles whose samples a group trains: one, or in whole episodes all of the team."""
     return {sample.role for member in group.members for sample in member.samples}
 
 
@@ -88,7 +88,7 @@ def _role(role: str, groups: list[tuple[Group, bool]]) -> dict[str, float]:
 
 
 def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[str, float]:
-    """Which groups were trained, and what their returns vary by; nothing where nobody chose or played twice."""
+    """Returns metrics of the choice of groups and the spread of returns; nothing if nobody chose or played twice."""
     live = [group for group in drawn if group.live]
     varied = [variation(group) for group in live]
     known = [told for told in varied if told.signal is not None]
@@ -111,7 +111,7 @@ def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[s
 
 
 def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> dict[str, float]:
-    """The update, by policy and by role."""
+    """Returns metrics of the update, by policy and by role."""
     line = {f"policy/{name}/{key}": value for name, policy in learned.items() for key, value in policy.metrics.items()}
     advantage: dict[str, float] = {}
     for graded in (member for policy in experience.values() for member in policy):
@@ -132,7 +132,7 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
 
 
 def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[str, int]) -> dict[str, float]:
-    """What memory holds, what its last evolution did, and success with and without it."""
+    """Returns metrics of memory: its size, its last evolution, and success with and without it."""
     line: dict[str, float] = {"memory/entries": len(store.entries)}
     line |= {f"memory/{what}": count for what, count in sorted(counts.items())}
     for name, masked in (("on", False), ("masked", True)):
@@ -143,7 +143,7 @@ def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[st
 
 
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
-    """A plain evaluation."""
+    """Returns metrics of a plain evaluation."""
     area = evaluation.split
     return {
         f"{area}/success": evaluation.success,
@@ -156,7 +156,7 @@ def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Learned]) -> None:
-    """Adds a step to the run's counters."""
+    """Adds a step's tokens and calls to the run's counters."""
     spent = {
         "prompt_tokens": budget.prompt_tokens,
         "sampled_tokens": budget.sampled_tokens,

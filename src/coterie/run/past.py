@@ -14,16 +14,16 @@ from coterie.learning.policy import Policy
 from coterie.seeds import seed_of
 
 Save = Callable[[str, Path], None]
-"""Writes a policy's weights, as they are now, as a model's folder."""
+"""A function that writes a policy's weights, as they are now, as a model's folder."""
 
 
 def whose(name: str, policy: PolicyConfig) -> str:
-    """The policy whose weights a policy has: its own, or those of the one whose past it is."""
+    """Returns the name of the policy that has the weights: the policy itself, or the one whose past it is."""
     return policy.model if policy.kind == "past" else name
 
 
 class PastSelves:
-    """What the policies of a run were, in its folder: `past/POLICY/step-00010`.
+    """Snapshots of the policies of a run, in its folder: `past/POLICY/step-00010`.
 
     Which one a step meets follows from the seed and the number of the step, so that a run that goes on from a
     checkpoint meets the same.
@@ -38,7 +38,7 @@ class PastSelves:
         self._pools = {name: policy for name, policy in config.policies.items() if folder and policy.kind == "past"}
 
     def add(self, step: int, save: Save) -> None:
-        """What policies are after a step, where it is one of a pool."""
+        """Saves snapshots of policies after a step, if it is one of those in their pools."""
         for name, policy in self._pools.items():
             if step % policy.past.every == 0:
                 folder = self._of(name, step)
@@ -67,7 +67,7 @@ class PastSelves:
 
     @contextmanager
     def now(self, step: int, policies: Mapping[str, Policy], save: Save) -> Iterator[bool]:
-        """While it lasts, those of the past are as the policies whose past they are; gives whether there are any."""
+        """Gives policies of the past the present weights while it lasts; yields True if there are such policies."""
         for name, policy in self._pools.items():
             folder = self._of(name, 0).with_name("now")
             save(policy.model, folder)
@@ -77,7 +77,7 @@ class PastSelves:
         self.put(step, policies)
 
     def trim(self, steps: Iterable[int]) -> None:
-        """Forgets what none of the pools holds after some steps, those of all checkpoints."""
+        """Removes snapshots that none of the pools holds after any of some steps, those of all checkpoints."""
         for name, policy in self._pools.items():
             kept = {self._of(name, at) for step in steps for at in pool(step, policy)}
             for folder in self._of(name, 0).parent.glob("step-*"):
@@ -89,5 +89,5 @@ class PastSelves:
 
 
 def pool(step: int, policy: PolicyConfig) -> list[int]:
-    """The steps after which those in a pool were as they are there."""
+    """Returns the steps of the snapshots that a pool holds after a step."""
     return list(range(0, step + 1, policy.past.every))[-policy.past.keep :]

@@ -35,27 +35,27 @@ from coterie.run.pools import pools_of
 from coterie.run.precision import precise
 
 CONTEXT = 0.7 * GIB
-"""Of a CUDA device: what its driver takes for a process, which no allocator sees."""
+"""Bytes of a CUDA device that its driver takes for a process, which no allocator sees."""
 SPACES, GRAPHS = 0.36 * GIB, 0.38 * GIB
-"""Of a CUDA device: what libraries set aside for their products, and what recorded graphs of a network keep beside it;
-fitted to networks of 27 million parameters on an H200."""
+"""Bytes of a CUDA device that libraries set aside for their products, and that recorded graphs of a network keep beside
+it; fitted to networks of 27 million parameters on an H200."""
 LATER, KERNELS = 0.12 * GIB, 0.15 * GIB
-"""Of a processor: what libraries take once they compute, and what they keep of bfloat16 kernels for shapes they met,
-where they have such kernels: with AVX-512."""
+"""Bytes of a processor's memory that libraries take once they compute, and keep of bfloat16 kernels for shapes they
+met, where they have such kernels: with AVX-512."""
 SLACK = {"cuda": {"full": 0.1, "lora": 0.1}, "cpu": {"full": 0.2, "lora": 0.7}, "mps": {"full": 0.2, "lora": 0.7}}
-"""Of what comes and goes, by the kind of policy: what an allocator cannot give again, because what stays lies between.
+"""Share of passing memory that an allocator cannot give again, because what stays lies between, by kind of policy.
 
 Of processors it is measured, `coterie bench plan`: an adapter makes short-lived numbers beside each that stays.
 """
 USABLE = 0.97
-"""Of a device's memory: above, a run is refused."""
+"""Share of a device's memory above which a run is refused."""
 SMALL = 1 << 30
-"""Bytes of a model's files up to which nobody asks, at the beginning of a run, whether it fits."""
+"""Bytes of a model's files up to which a run begins without a check that it fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one device is asked for. process: what Python and its libraries take there, bytes."""
+    """Memory that one device is asked for. process: bytes that Python and its libraries take there."""
 
     machine: Machine
     device: str
@@ -65,24 +65,24 @@ class Plan:
 
     @property
     def sampling(self) -> int:
-        """Bytes while policies are sampled from, one after the other."""
+        """Bytes that are taken while policies are sampled from, one after the other."""
         return self._whole(0, max(share.of("cache") * self._slack("full") for share in self.shares))
 
     @property
     def learning(self) -> int:
-        """Bytes while they learn: all gradients are there until all weights are moved."""
+        """Bytes that are taken while policies learn: all gradients are there until all weights are moved."""
         gradients = sum(share.of("gradients") for share in self.shares)
         passing = [share.of("activations") * self._slack(share.kind) for share in self.shares]
         return self._whole(gradients, max(passing) + max(share.of("gathered") for share in self.shares))
 
     @property
     def peak(self) -> int:
-        """The most that is taken at one time."""
+        """Maximum number of bytes that are taken at one time."""
         return max(self.sampling, self.learning)
 
     @property
     def fits(self) -> bool:
-        """Whether the device has so much."""
+        """True if the device has enough memory."""
         return self.peak <= USABLE * self.machine.memory
 
     def _slack(self, kind: str) -> float:
@@ -95,7 +95,7 @@ class Plan:
 def plan(
     config: Config, machine: Machine | None = None, *, asked: Asked | None = None, process: int | None = None
 ) -> list[Plan]:
-    """What a run takes of each device that its policies name.
+    """Returns plans of what a run takes of each device that its policies name.
 
     Args:
         machine: what every device is but the processor, which is this one's; None: this one's devices.
@@ -142,12 +142,12 @@ def plan(
 
 
 def _on_gpus(config: Config, whole: Plan) -> bool:
-    """Whether a cluster's parts have a GPU each; on a processor they share its memory."""
+    """Returns True if a cluster's parts have GPUs of their own; on a processor they share its memory."""
     return config.runtime.name == "ray" and whole.machine.kind == "cuda"
 
 
 def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Iterator[Plan]:
-    """What one engine and one rank of each pool take, where they are apart; else the run's process with one rank."""
+    """Yields plans of an engine and a rank of each pool, where they are apart; else of the run's process and a rank."""
     ranks, runtime = config.train.ranks, config.runtime
     by_name = {share.policy: share for share in whole.shares}
     if not _on_gpus(config, whole):
@@ -168,7 +168,7 @@ def _apart(config: Config, whole: Plan, policies: Mapping[str, Policy]) -> Itera
 
 
 def _engine(share: Share, engines: int, policy: Policy, *, apart: bool) -> Share:
-    """A policy's part of one of its pool's engines. apart: it has weights of its own, the policy's are elsewhere."""
+    """Returns a policy's part of an engine of its pool. apart: it has its own weights, the policy's are elsewhere."""
     memory = {kind: share.of(kind) for kind in ("weights", "copy", "cache")}
     if apart:
         memory |= {"weights": 0, "copy": share.of("weights") * policy.dtype.itemsize // 4 if share.kind == "full"
@@ -177,7 +177,7 @@ def _engine(share: Share, engines: int, policy: Policy, *, apart: bool) -> Share
 
 
 def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: bool = False) -> Share:
-    """A policy's part of one of its pool's ranks. beside: the run's process is on the same device."""
+    """Returns a policy's part of one of its pool's ranks. beside: the run's process is on the same device."""
     model = policies[share.policy].model
     base = model.base if isinstance(model, Adapted) else model
     memory = {kind: share.of(kind) // ranks for kind in ("reference", "averages", "gradients")}
@@ -193,27 +193,27 @@ def _rank(share: Share, ranks: int, policies: Mapping[str, Policy], *, beside: b
 
 
 def gathered(net: torch.nn.Module) -> int:
-    """Bytes of weights that are whole for a moment on every rank: two layers, and what is outside of layers."""
+    """Returns the bytes of weights that are whole for a moment on every rank: two layers, and all outside of layers."""
     layers = [sum(map(nbytes, part.parameters())) for part in layers_of(net)]
     whole = sum(map(nbytes, net.parameters()))
     return whole - sum(layers) + 2 * max(layers, default=0)
 
 
 def nbytes(tensor: torch.Tensor) -> int:
-    """What a tensor's numbers take, wherever they are."""
+    """Returns the bytes that a tensor's numbers take, wherever they are."""
     return tensor.numel() * tensor.itemsize
 
 
 def process_bytes() -> int:
-    """What this process takes of the machine's memory now."""
+    """Returns the bytes of the machine's memory that this process takes now."""
     return psutil.Process().memory_info().rss
 
 
 def check_fits(config: Config) -> None:
-    """Refuses, before a large model is loaded, what cannot fit by its weights and what training keeps of them alone.
+    """Refuses a run, before a large model is loaded, if its weights and what training keeps of them cannot fit.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: they cannot.
     """
     if config.train.ranks > 1 or config.runtime.name == "ray":  # it is for several devices, not all of them here
         return
@@ -230,7 +230,7 @@ def check_fits(config: Config) -> None:
 
 
 def check_planned(config: Config, plans: Sequence[Plan], machine: Machine | None = None) -> None:
-    """Refuses what does not fit, and says what would.
+    """Refuses a run that does not fit its devices, and says what would fit.
 
     Raises:
         ConfigError: a device has too little memory.
@@ -258,7 +258,7 @@ def _most(plans: Sequence[Plan]) -> str:
 
 
 def _changes(config: Config) -> Iterator[tuple[str, Config]]:
-    """What may be changed of a run to have it take less, each alone and all together."""
+    """Yields changes that have a run take less memory, each alone and all together, with their names."""
     everything = config
     changes: tuple[tuple[str, Callable[[Config], Config]], ...] = (
         ("optimizer.checkpointing=true", with_optimizer("checkpointing", True)),
@@ -274,7 +274,7 @@ def _changes(config: Config) -> Iterator[tuple[str, Config]]:
 
 
 def with_optimizer(key: str, value: Any) -> Callable[[Config], Config]:
-    """A setting of the optimizer of every policy."""
+    """Returns a function that sets a setting of the optimizer of every policy."""
 
     def change(config: Config) -> Config:
         policies = {
@@ -295,14 +295,14 @@ def _with_adapters(config: Config) -> Config:
 
 
 def _small(model: str) -> bool:
-    """Whether a model is a starter or a folder of little weight."""
+    """Returns True if a model is a starter or a folder of little weight."""
     return model in STARTERS or (
         Path(model).is_dir() and sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < SMALL
     )
 
 
 def _shaped(config: Config) -> tuple[Shapes, dict[str, Policy]]:
-    """The policies that have weights here, without their numbers, and what computes with them."""
+    """Returns what computes with shapes, and the policies that have weights here, as shapes without numbers."""
     shapes = Shapes()
     load = Policies(config, shapes.load).load
     policies = {name: load(name, policy, "cpu") for name, policy in config.policies.items() if policy.kind != "remote"}
@@ -312,7 +312,7 @@ def _shaped(config: Config) -> tuple[Shapes, dict[str, Policy]]:
 
 
 def has_halves() -> bool:
-    """Whether libraries have kernels of their own for bfloat16 on this processor; else PyTorch's loops compute it."""
+    """Returns True if libraries have bfloat16 kernels for this processor; otherwise PyTorch's loops compute it."""
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001  (it has no other name)
 
 
@@ -324,7 +324,7 @@ def _devices(
     process: int,
     asked: Asked,
 ) -> Iterator[tuple[str, Measured]]:
-    """The policies of each device."""
+    """Yields each device of a run, with measurements of its policies."""
     devices: dict[str, dict[str, Policy]] = {}
     for name, policy in policies.items():
         wanted = config.policies[whose(name, config.policies[name])].device or config.train.device

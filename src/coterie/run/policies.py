@@ -26,17 +26,17 @@ from coterie.run.folder import Run
 from coterie.seeds import seed_of
 
 ODD = ("use_dora", "use_rslora", "bias", "rank_pattern", "alpha_pattern", "modules_to_save", "layers_to_transform")
-"""Settings of adapters that we do not train, nor play."""
+"""Settings of adapters that are neither trained nor played here."""
 
 KERNEL_CACHES = "LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-"""What says how many kernels PyTorch keeps that were made for one shape; 1,024 take a GiB, and rarely come again."""
+"""Variables that limit how many kernels for one shape PyTorch keeps; 1,024 take a GiB, and rarely come again."""
 
 TESTED: dict[str, tuple[bool, ...]] = {}
-"""How networks of a shape can be run, by all that decides it: FOUND."""
+"""Ways in which networks of a shape can be run, the values of FOUND, by all that decides them."""
 
 
 class Policies:
-    """Makes the policies of one run.
+    """A maker of the policies of one run.
 
     Args:
         load: what loads a model, as `load_model` does.
@@ -48,7 +48,7 @@ class Policies:
         self._bases: dict[tuple[str, str, torch.dtype], Model] = {}
 
     def make(self, name: str, policy: PolicyConfig, folder: Path | None = None) -> Policy:
-        """The policy of a checkpoint's folder, or else of the model that the config names.
+        """Makes the policy of a checkpoint's folder, or else of the model that the config names.
 
         To play, a checkpoint is enough: the model that the run began with may have gone. An adapter needs its base, and
         what is frozen is where it was.
@@ -86,7 +86,7 @@ class Policies:
             setattr(model, name, found)
 
     def load(self, name: str, policy: PolicyConfig, device: str, folder: Path | None = None) -> Policy:
-        """As `make`, on a device that is there; nothing is tested.
+        """Makes a policy as `make` does, on a device that is there, without testing it.
 
         Raises:
             ConfigError: a model is not there.
@@ -110,7 +110,7 @@ class Policies:
         )
 
     def _lived(self, policy: PolicyConfig) -> PolicyConfig:
-        """A policy of the past with what else is said of the one whose past it is."""
+        """Returns a policy of the past with the other settings of the policy whose past it is; any other as it is."""
         if policy.kind != "past":
             return policy
         own = {name: getattr(policy, name) for name in ("kind", "model", "past", "temperature")}
@@ -136,7 +136,7 @@ class Policies:
         return self._loaded(policy.model, device, torch.float32, where)
 
     def _adapted(self, name: str, policy: PolicyConfig, device: str, folder: Path | None) -> Model:
-        """A new adapter over its base, or one that begins with an adapter's folder. folder: a checkpoint's."""
+        """Returns a new adapter over its base, or one that begins with an adapter's folder. folder: a checkpoint's."""
         where, begun = f"policies.{name}", Path(policy.model)
         theirs, lora = lora_of(begun), policy.lora
         if theirs and (theirs.rank, theirs.alpha) != (lora.rank, lora.alpha):
@@ -153,7 +153,7 @@ class Policies:
         return model
 
     def _frozen(self, name: str, policy: PolicyConfig, device: str) -> Model:
-        """A model, an adapter's folder on its base, or what a policy of a run was."""
+        """Returns a frozen model: a model's own, an adapter's folder on its base, or a policy of a run as it was."""
         past, where = past_policy(policy.model), f"policies.{name}"
         dtype = self._dtype(policy)
         if past is None and (lora := lora_of(Path(policy.model))):
@@ -166,7 +166,7 @@ class Policies:
             return self._model(name, theirs, device, folder)
 
     def _loaded(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
-        """The model of a source: as `load_model` knows it, or whole weights of a run's policy."""
+        """Returns the model of a source: as `load_model` knows it, or whole weights of a run's policy."""
         if (past := past_policy(source)) is None:
             return self._load(source, device=device, dtype=dtype, where=f"{where}.model")
         with _weights(past, where) as (theirs, folder):
@@ -177,7 +177,7 @@ class Policies:
             return self._load(str(folder), device=device, dtype=dtype, where=f"{where}.model")
 
     def _base(self, source: str, device: str, dtype: torch.dtype, where: str) -> Model:
-        """What adapters are put on: loaded once, however many there are. Its weights are never trained."""
+        """Returns the base of adapters: loaded once, however many there are. Its weights are never trained."""
         key = source, device, dtype
         if key not in self._bases:
             self._bases[key] = self._loaded(source, device, dtype, where)
@@ -186,7 +186,7 @@ class Policies:
 
 
 def lora_of(folder: Path) -> LoraConfig | None:
-    """What an adapter's folder says of itself as settings; None where it is none.
+    """Returns the settings of the adapter in a folder; None if there is none.
 
     Raises:
         ConfigError: it is an adapter of another form.
@@ -208,7 +208,7 @@ def lora_of(folder: Path) -> LoraConfig | None:
 
 @contextmanager
 def _weights(past: Past, where: str) -> Iterator[tuple[PolicyConfig, Path]]:
-    """What a run says of one of its policies, and the folder of its weights."""
+    """Yields the config of one of a run's policies, and the folder of its weights."""
     run, there = Run.open(past.run), f"{where}.model = '{past}'"
     if past.policy not in run.config.policies:
         raise ConfigError(f"{there}: {past.run} has no policy '{past.policy}'; it has {', '.join(run.config.policies)}")
@@ -222,7 +222,7 @@ def _weights(past: Past, where: str) -> Iterator[tuple[PolicyConfig, Path]]:
 
 
 def pinned(config: Config, before: Config | None = None, *, keep: bool = True) -> Config:
-    """The config with what other runs have learned as it is now: RUN/POLICY becomes RUN#STEP/POLICY, for good.
+    """Returns the config with policies of other runs as they are now: RUN/POLICY becomes RUN#STEP/POLICY, for good.
 
     The run that it comes from keeps that checkpoint. What the engine found for its machine at the beginning stays.
 
@@ -260,7 +260,7 @@ def pinned(config: Config, before: Config | None = None, *, keep: bool = True) -
 
 
 def _check_named(model: str, where: str) -> None:
-    """Raises ConfigError: a model is named like a run's, and is none."""
+    """Raises ConfigError if a model is named like a run's policy, and is none."""
     folder = Path(model.split("#", maxsplit=1)[0])
     if (folder / "checkpoints").is_dir() and (folder / "config.toml").is_file():
         there = ", ".join(f"{model.split('#', maxsplit=1)[0]}#STEP/{name}" for name in Run.open(folder).config.policies)
@@ -273,7 +273,7 @@ def _check_named(model: str, where: str) -> None:
 
 
 def _templated(model: Model, where: str, file: str) -> Model:
-    """The model with a chat template of a file's, where one is named.
+    """Returns the model, with a file's chat template if one is named.
 
     Raises:
         ConfigError: the file is not there; or there is no template at all.
@@ -295,7 +295,7 @@ def _templated(model: Model, where: str, file: str) -> Model:
 
 
 def settle(*, deterministic: bool) -> None:
-    """Has kernels give the same numbers every time, or not; an operation that has no such kernel raises.
+    """Has kernels give the same numbers every time, or not; an operation that has no such kernel then raises.
 
     On a processor this is for indexing: otherwise several threads add up the gradients of a state that is used twice in
     any order, once there are enough of them.
@@ -308,7 +308,7 @@ def settle(*, deterministic: bool) -> None:
 
 
 def pick_device(wanted: str) -> str:
-    """The device a setting stands for.
+    """Returns the device that a setting stands for.
 
     Raises:
         ConfigError: it is not there.

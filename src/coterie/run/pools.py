@@ -1,4 +1,4 @@
-"""Which policies of a run share engines and ranks."""
+"""Pools of policies: those of a run that share engines and ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pool:
 
 
 def pools_of(config: Config) -> list[Pool]:
-    """Which policies share engines and ranks: adapters on one base do."""
+    """Returns the pools of a run: adapters on one base share engines and ranks."""
     pools: dict[str, list[str]] = {}
     for name in config.team.policies:
         policy = config.policies[name]
@@ -31,7 +31,7 @@ def pools_of(config: Config) -> list[Pool]:
 
 
 def needed(config: Config) -> tuple[int, float]:
-    """CPUs that a run asks a cluster for, and GPUs, where it computes on them."""
+    """Returns the CPUs that a run asks a cluster for, and the GPUs, where it computes on them."""
     pools, runtime = pools_of(config), config.runtime
     engines = len(pools) * runtime.engines
     ranks = sum(bool(pool.trained) for pool in pools) * config.train.ranks

@@ -11,11 +11,11 @@ from coterie.models.shapes import Shapes
 from coterie.run.policies import Policies, pick_device
 
 FASTER = 1.5
-"""Times as many operations a second from which on bfloat16 is worth its rounding."""
+"""Speed over that of float32 from which on bfloat16 is worth its rounding."""
 
 
 def precise(config: Config, before: Config | None = None, machine: Machine | None = None) -> Config:
-    """The config with a type in place of "auto", for good.
+    """Returns the config with a data type in place of "auto", for good.
 
     Products of matrices are timed in both, for a fifth of a second. Small networks on a processor are computed without
     their modules in float32 alone, which no product in bfloat16 makes up for.
@@ -40,7 +40,7 @@ def _typed(config: Config, dtype: str) -> Config:
 
 
 def _small(config: Config) -> bool:
-    """Whether all networks are small that have weights here."""
+    """Returns True if all networks that have weights here are small."""
     load = Policies(config, Shapes().load).load
     ours = [(name, policy) for name, policy in config.policies.items() if policy.kind != "remote"]
     return all(load(name, policy, "cpu").model.size <= LARGE for name, policy in ours)

@@ -38,16 +38,16 @@ from coterie.run.lookout import Lookout
 from coterie.run.policies import Policies, pick_device
 
 TIMEOUT_S = 300.0
-"""How long a rank waits for another."""
+"""Seconds that a rank waits for another."""
 END_S = 10.0
-"""How long a rank may take to end."""
+"""Seconds that a rank may take to end."""
 Answer = tuple[Literal["done", "refused", "failed"], Any]
-"""What a rank says to a call: what it returns, what all ranks raise alike and go on, or what it ends by."""
+"""A rank's answer to a call: a result, an exception that all ranks raise alike and survive, or one that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a rank is told before it begins.
+    """Facts that a rank is told before it begins.
 
     config: TOML of the run. policies: those it learns. meet: where the ranks meet, as torch.distributed has it.
     checkpoint: what they go on from.
@@ -63,7 +63,7 @@ class Place:
 
 
 class RankedLearner:
-    """Trains the policies of a team in several processes, and keeps the weights that it was given up to date.
+    """A learner that trains policies in several processes, and keeps the weights that it was given up to date.
 
     Args:
         policies: those that learn, whole, as the run samples from them.
@@ -95,7 +95,7 @@ class RankedLearner:
         self._answers()
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
-        """One rollout's optimizer steps, for every policy that has rows.
+        """Makes one rollout's optimizer steps, for every policy that has experience.
 
         Raises:
             CoterieError: as a learner alone raises it.
@@ -110,7 +110,7 @@ class RankedLearner:
         return learned
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        """Returns a policy's weights as a checkpoint keeps them: whole, under the names that its model gives them."""
         return self.policies[name].model.weights()
 
     def save(self, folder: Path) -> None:
@@ -127,13 +127,13 @@ class RankedLearner:
         self._folder.cleanup()
 
     def _asked(self, method: str, *args: Any) -> Any:
-        """What the first rank returns, once all of them have."""
+        """Calls a method of all ranks, and returns the first rank's result once all have answered."""
         for rank in self._ranks:
             rank.send((method, args))
         return self._answers()
 
     def _answers(self) -> Any:
-        """The first rank's answer.
+        """Waits for all ranks, and returns the first rank's result.
 
         Raises:
             CoterieError: what all of them refuse alike; they go on.
@@ -157,7 +157,7 @@ class RankedLearner:
 
 
 class _Rank:
-    """One of the processes, seen from the run's."""
+    """A rank's process, as the run's process sees it."""
 
     def __init__(self, place: Place) -> None:
         ours, theirs = socket.socketpair()
@@ -187,12 +187,12 @@ class _Rank:
             return "failed", UpdateError(message, untouched=False)
 
     def heard(self) -> str:
-        """Its process, and a number that stands still while the process is stopped: what else hangs, others tell."""
+        """Returns the process's id and a number that stands still while it is stopped: what else hangs, others tell."""
         self._looks += psutil.Process(self._process.pid).status() != psutil.STATUS_STOPPED
         return f"{self._process.pid} {self._looks}"
 
     def end(self) -> int:
-        """Waits for its end, which may be hastened. Returns its exit code."""
+        """Waits for the process to end, kills it if that takes too long, and returns its exit code."""
         try:
             return self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -208,7 +208,7 @@ def _killed(heard: str) -> None:
 
 
 def serve(handle: int) -> None:
-    """What a rank does: it learns what it is told to, until the run has gone.
+    """Runs a rank: it learns what it is told to, until the run's process has gone.
 
     Args:
         handle: of the socket to the run's process.
@@ -235,7 +235,7 @@ def serve(handle: int) -> None:
 
 
 def learner_of(place: Place, ranks: Ranks) -> LocalLearner:
-    """The learner of a rank."""
+    """Returns the learner of a rank."""
     config = load_config(tomllib.loads(place.config))
     device = f"cuda:{torch.cuda.current_device()}" if place.device == "cuda" else place.device
     config = replace(config, train=config.train.model_copy(update={"device": device}))
@@ -248,7 +248,7 @@ def learner_of(place: Place, ranks: Ranks) -> LocalLearner:
 
 
 def answer(learner: LocalLearner, ranks: Ranks, method: str, args: tuple[Any, ...]) -> Answer:
-    """What a rank says to a call: a method of its learner's, or what is done with the weights that it has."""
+    """Returns a rank's answer to a call: of a method of its learner, or of its weights, written or packed."""
     try:
         if method == "write":
             name, file = args
@@ -265,12 +265,12 @@ def answer(learner: LocalLearner, ranks: Ranks, method: str, args: tuple[Any, ..
 
 
 def packed(weights: Mapping[str, torch.Tensor]) -> bytes:
-    """Weights as bytes, as safetensors has them."""
+    """Returns weights as bytes in the format of safetensors."""
     return save({name: weight.detach().cpu().clone().contiguous() for name, weight in weights.items()})
 
 
 def sendable(error: BaseException) -> BaseException:
-    """An exception that says the same in another process."""
+    """Returns an exception that says the same in another process."""
     with contextlib.suppress(Exception):
         if isinstance(error, CoterieError) or type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 our own
             return error

@@ -13,12 +13,12 @@ from coterie.kernel.group import Collected
 from coterie.memory.store import Store
 
 SOLVED = 2
-"""Validations in a row that `train.stop_when_solved` asks for."""
+"""Number of validations in a row that `train.stop_when_solved` asks for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What one task of a rollout holds: where the task is found again, its groups and credit, once there is any.
+    """One task of a rollout: the place where the task is found again, its groups and, once there is any, credit.
 
     places: of each group, where it stood among those that were trained, or -1: it was not chosen.
     """
@@ -35,7 +35,7 @@ PLAYED: TypeAdapter[Played] = TypeAdapter(Played)
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run is: all that a checkpoint holds beside weights and optimizers.
+    """State of a run: all that a checkpoint holds beside weights and optimizers.
 
     step: updates made. best_step, best_success: the checkpoint validation prefers. budget: tokens
     and calls so far. memory: what roles remember. credit: what the algorithm remembers, once it has been asked.
@@ -55,13 +55,13 @@ class Progress:
     successes: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     def spent(self, train: TrainConfig) -> float:
-        """The share of the token budget that has been spent, 0 to 1; 0 without a budget."""
+        """Returns the share of the token budget that has been spent, 0 to 1; 0 without a budget."""
         if train.max_sampled_tokens is None:
             return 0.0
         return min(1.0, self.budget.get("sampled_tokens", 0) / train.max_sampled_tokens)
 
     def over(self, train: TrainConfig) -> bool:
-        """Whether all steps have been made, the token budget has been spent, or the run ends early."""
+        """Returns True if all steps have been made, the token budget has been spent, or the run ends early."""
         return self.step >= train.steps or self.spent(train) == 1.0 or bool(self.early(train))
 
     def validated(self, success: float) -> None:
@@ -70,7 +70,7 @@ class Progress:
         self.successes = [*before, (self.step, success)][-SOLVED:]
 
     def early(self, train: TrainConfig) -> str:
-        """Says why the run ends before its last step, by the settings for that, or returns ""."""
+        """Returns the reason why the run ends before its last step, by the settings for that, or ""."""
         if train.stop_dead_steps is not None and self.dead_steps >= train.stop_dead_steps:
             return f"no group had different returns in {self.dead_steps} steps (train.stop_dead_steps)"
         bar, shares = train.stop_when_solved, [share for _, share in self.successes]
@@ -80,7 +80,7 @@ class Progress:
 
 
 class About(BaseModel, extra="allow"):
-    """What about.json must hold for a run to go on; the rest is for people."""
+    """Content of about.json that a run needs to go on; the rest is for people."""
 
     exact: dict[str, str]
     versions: dict[str, Any] = {}

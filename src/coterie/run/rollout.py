@@ -20,12 +20,12 @@ from coterie.run.records import Played
 from coterie.seeds import seed_of
 
 Recalls = Callable[[int], Recall | None]
-"""What roles remember in the rollout of a step."""
+"""A function from a step to what roles remember in its rollout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What a step's tasks came to. lost: tasks that met a fault. recall: as the prompts were told it."""
+    """Results of a step's tasks. lost: tasks that met a fault. recall: memory, as the prompts were told it."""
 
     played: tuple[Played, ...]
     lost: int
@@ -34,7 +34,7 @@ class Rollout:
 
     @classmethod
     def whole(cls, parts: Sequence[Rollout]) -> Rollout:
-        """Shares of one step's tasks as one rollout, in the order of their tasks' places."""
+        """Returns shares of one step's tasks as one rollout, in the order of their tasks' places."""
         first = parts[0]
         for part in parts[1:]:
             _add(first.budget, part.budget)
@@ -49,7 +49,7 @@ class Rollout:
 
 
 def task_index(environment: Environment, seed: int, position: int, tasks_per_step: int) -> int:
-    """Which train task stands at a position of a run: fresh ones for ever, or shuffled epochs.
+    """Returns the index of the train task at a position of a run: fresh ones for ever, or shuffled epochs.
 
     An epoch is whole steps long, so no step holds a task twice.
     """
@@ -63,7 +63,7 @@ def task_index(environment: Environment, seed: int, position: int, tasks_per_ste
 
 
 def step_tasks(config: Config, step: int) -> list[int]:
-    """The train tasks of a step."""
+    """Returns the indices of the train tasks of a step."""
     settings, count = config.train, config.train.tasks_per_step
     places = range(step * count, (step + 1) * count)
     return [task_index(config.environment, settings.seed, place, count) for place in places]
@@ -78,7 +78,7 @@ def play_tasks(
     *,
     trial: bool = False,
 ) -> Rollout:
-    """Plays train tasks of a step.
+    """Plays train tasks of a step, and returns their rollout.
 
     Args:
         trial: an episode ends before a call with an external effect.
@@ -106,10 +106,10 @@ def play_tasks(
 
 
 def check_versions(config: Config, played: Sequence[Played], step: int) -> dict[str, float]:
-    """By how many training steps the weights that sampled were behind those that will learn.
+    """Refuses samples of too old weights, and returns metrics of how many training steps weights were behind.
 
     Returns:
-        metrics, where they may be behind at all.
+        metrics, where weights may be behind at all.
 
     Raises:
         EngineError: an engine answered with weights older than `runtime.max_staleness` allows.
@@ -131,7 +131,7 @@ def check_versions(config: Config, played: Sequence[Played], step: int) -> dict[
 
 
 def _add(budget: Budget, more: Budget) -> None:
-    """Adds what ran beside: all of it was spent, at the same time."""
+    """Adds the budget of a rollout that ran beside: all of it was spent, at the same time."""
     for name in (field.name for field in fields(Budget)):
         mine, theirs = getattr(budget, name), getattr(more, name)
         setattr(budget, name, max(mine, theirs) if name == "engine_s" else mine + theirs)

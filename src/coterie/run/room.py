@@ -16,7 +16,7 @@ GB = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What checkpoints take, in bytes.
+    """Disk space that checkpoints take, in bytes.
 
     one: of a checkpoint. least: of all that are there at one time, while one is written. most: the same where the best
     is none of the latest, and keeps its weights alone.
@@ -28,7 +28,7 @@ class Room:
 
     @classmethod
     def of(cls, trained: Iterable[int], keep: int) -> Room:
-        """For policies of so many trained weights, of which the latest `keep` checkpoints are kept, and the start."""
+        """Returns the space for so many trained weights in all, with the latest `keep` checkpoints and the start."""
         weights = sum(trained)
         one = weights * (WEIGHT + AVERAGES)
         least = weights * WEIGHT + (keep + 1) * one
@@ -36,11 +36,11 @@ class Room:
 
     @property
     def text(self) -> str:
-        """In words."""
+        """The space in words: for each checkpoint, and for all together."""
         return f"checkpoints take {self.one / GB:.2g} GB each, {self.most / GB:.2g} GB together at the most"
 
     def told(self, folder: Path) -> str:
-        """In words, with what is free where the folder will be.
+        """Returns the space in words, with what is free where the folder will be.
 
         Raises:
             ConfigError: that is too little.

@@ -16,22 +16,22 @@ from coterie.run.rollout import Recalls, Rollout, play_tasks, step_tasks
 
 
 class Runtime(Protocol):
-    """What places policies, engines, learners and environments, and has them work together."""
+    """Interface of what places policies, engines, learners and environments, and has them work together."""
 
     def policy(self, name: str, policy: PolicyConfig, folder: Path | None) -> Policy:
-        """A policy as the run's process has it. folder: a checkpoint's, whose weights it has."""
+        """Returns a policy as the run's process has it. folder: a checkpoint's, whose weights it has."""
         ...
 
     def engine(self, policies: Mapping[str, Policy], settings: EngineConfig) -> Engine:
-        """What answers for policies that have weights."""
+        """Returns the engine that answers for policies that have weights."""
         ...
 
     def learner(self, policies: Mapping[str, Policy], checkpoint: Path | None) -> Learner:
-        """What trains policies; it keeps their weights in the run's process up to date."""
+        """Returns the learner of policies; it keeps their weights in the run's process up to date."""
         ...
 
     def rollout(self, engine: Engine, step: int, recall: Recalls) -> Rollout:
-        """A step's tasks, played.
+        """Plays a step's tasks, and returns their rollout.
 
         Args:
             engine: what answers, where they are played in the run's process.
@@ -39,16 +39,16 @@ class Runtime(Protocol):
         ...
 
     def about(self) -> str:
-        """Where the parts are, in words that two runs have alike if they compute alike; "" for one process."""
+        """Says where the parts are, in words that two runs have alike if they compute alike; "" for one process."""
         ...
 
     def close(self) -> None:
-        """Lets go of what it placed, and of whatever it started for that."""
+        """Ends what the runtime has placed, and whatever it started for that."""
         ...
 
 
 class Local:
-    """One process: its learner and its engine share the weights, and take turns."""
+    """A runtime of one process: its learner and its engine share the weights, and take turns."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -78,4 +78,4 @@ class Local:
         return ""
 
     def close(self) -> None:
-        """Nothing was placed elsewhere."""
+        """Does nothing: no part was placed elsewhere."""

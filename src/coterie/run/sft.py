@@ -52,9 +52,9 @@ CHAT_TEMPLATE = (
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 STARTER = "starter"
 SAVE_S, GRACE_S = 120, 5
-"""Seconds between two savings of what there is, and until a step is given up whose process is to end."""
+"""Seconds between two saves of an unfinished starter, and those that a step may go on after a signal to end."""
 LOOKED_AT = 200
-"""Train tasks from whose demonstrations a new model's tokenizer is made."""
+"""Number of train tasks from whose demonstrations a new model's tokenizer is made."""
 
 
 def sft(
@@ -108,7 +108,7 @@ def sft(
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a training goes on from, what it keeps, and what stops it."""
+    """A training's unfinished folder, the state that it goes on from, and the signals that stop it."""
 
     unfinished: Unfinished
     reached: Reached | None
@@ -123,7 +123,7 @@ def _train(
     kept: Kept,
     progress: Callable[[int, float], None] | None,
 ) -> None:
-    """Makes the steps that are left. Raises: Stop: a signal came; what there is was saved."""
+    """Makes the steps that are left. Raises Stop if a signal came, after what there is was saved."""
     render = Renderer(model.tokenizer, STARTER)
     optimizer = OptimizerConfig.model_validate(
         {"lr": config.lr, "warmup_steps": min(50, config.steps // 4), "weight_decay": 0.01}
@@ -175,7 +175,7 @@ def _train(
 
 
 def _digest(environment: Environment, config: SFTConfig, source: str | None, memory: MemoryConfig | None) -> str:
-    """What a training depends on: its settings, and of what its environment is its first demonstrations."""
+    """Returns a digest of what a training depends on: its settings, and its environment's first demonstrations."""
     begin = [(lesson.prompt, lesson.reply) for index in range(8) for lesson in lessons(environment, config.seed, index)]
     told = config.model_dump(), memory.model_dump() if memory else None, source, begin
     return sha256(repr(told).encode()).hexdigest()
@@ -188,7 +188,7 @@ def lessons(
     recall: Recall | None = None,
     episodes: list[Episode] | None = None,
 ) -> Iterator[Lesson]:
-    """The demonstrations of one train task.
+    """Yields the demonstrations of one train task.
 
     Args:
         recall: notes that prompts show.
@@ -212,7 +212,7 @@ def lessons(
 
 
 async def _played(environment: Environment, cursor: Cursor, rng: Random, recall: Recall | None) -> list[Lesson]:
-    """An episode in which every role does as demonstrated."""
+    """Plays an episode in which every role does as demonstrated, and returns its lessons."""
     shown: list[Lesson] = []
     while (point := await cursor.advance()) is not None:
         replies: dict[str, Reply] = {}
@@ -230,7 +230,7 @@ async def _played(environment: Environment, cursor: Cursor, rng: Random, recall:
 def new_model(
     environment: Environment, config: SFTConfig, looking: Callable[[int, int], None] = lambda *_: None
 ) -> Model:
-    """An untrained model of Qwen3 shape, with a tokenizer made from the environment's own texts."""
+    """Returns an untrained model of Qwen3 shape, with a tokenizer made from the environment's own texts."""
     texts: list[str] = []
     for index in range(LOOKED_AT):
         for lesson in lessons(environment, config.seed, index):
@@ -258,7 +258,7 @@ def new_model(
 
 
 def new_tokenizer(texts: list[str], vocabulary: int) -> Any:
-    """A byte-level BPE tokenizer: lossless, never unknown.
+    """Trains a byte-level BPE tokenizer: it is lossless, and no text is unknown to it.
 
     A word with its leading space is one piece, and so is a line break with its indentation.
     """
@@ -285,7 +285,7 @@ def new_tokenizer(texts: list[str], vocabulary: int) -> Any:
 
 
 def _graded(lesson: Lesson, model: Model, render: Renderer) -> Graded:
-    """A lesson as experience: its reply and the stop token, with an advantage of 1."""
+    """Returns a lesson as experience: its reply and the stop token, with an advantage of 1."""
     reply = model.tokenizer.encode(lesson.reply, add_special_tokens=False, split_special_tokens=True)
     completion = (*reply, model.tokenizer.eos_token_id)
     sample = Sample(

@@ -1,4 +1,4 @@
-"""A team has a learning signal if the replies that it samples now differ in what they earn.
+"""Measures a team's learning signal: it has one if the replies that it samples now differ in what they earn.
 
     print(coterie.load(coterie.load_config("plan_path")).signal())
 
@@ -31,24 +31,24 @@ from coterie.seeds import seed_of
 
 Kind = Literal["signal", "weak", "shaped", "none", "solved", "frozen"]
 TASKS, SECONDS = 16, 120.0
-"""Train tasks that are played at most, and the time after which no further ones begin."""
+"""Maximum number of train tasks that are played, and the seconds after which no further ones begin."""
 AT_ONCE = 4
-"""Tasks that are played together, so that the time limit is looked at now and then."""
+"""Number of tasks that are played together, so that the time limit is looked at now and then."""
 FEW_LIVE, FEW_A_STEP = 0.1, 2.0
-"""A signal is weak below this share of live groups, or below so many of them in a training step."""
+"""Share of live groups, and number of them in a training step, below which a signal is weak."""
 SOLVED = 0.9
-"""Success above which groups without a spread are those of a team that has nothing left to learn."""
+"""Success above which groups without a spread mean that a team has nothing left to learn."""
 MOST = 0.5
-"""A share of replies above which something is named as the reason that nothing is learned."""
+"""Share of replies or groups above which something is named as the reason that nothing is learned."""
 RANDOM_NATS, REAL_VOCABULARY = 1.2, 4096
-"""Entropy a token above which replies are nearly random, for vocabularies of at least so many tokens."""
+"""Entropy in nats a token above which replies are nearly random, for vocabularies of at least so many tokens."""
 COOL = 0.7
-"""The temperature that is recommended where the model recommends none. Below it, entropy is not the temperature's."""
+"""Temperature that is advised if the model recommends none. Below it, it is not the reason for a high entropy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A policy's model has a vocabulary, and perhaps a temperature that its generation_config recommends."""
+    """Facts about a policy's model: its vocabulary, and a temperature, if its generation_config recommends one."""
 
     vocabulary: int
     recommended: float | None = None
@@ -56,7 +56,7 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class RoleSignal:
-    """A role has groups of replies, and some of them teach it something.
+    """Counts of the groups of a role, and of those that teach it something.
 
     groups: compared. live: with different returns. team: of these, with different team rewards. spread: the mean
     difference between the best and the worst return of a live group. cut: share of replies that ended at their limit.
@@ -71,7 +71,7 @@ class RoleSignal:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal counts the groups of a few train tasks, before anything is trained on them.
+    """Counts of the groups of a few train tasks, before anything is trained on them, with a verdict.
 
     Attributes:
         tasks: tasks played; wanted: tasks asked for; lost: tasks that met a fault.
@@ -113,7 +113,7 @@ class Signal:
 
     @property
     def verdict(self) -> str:
-        """The verdict is one line that says whether RL has a signal, and what to do if it has none."""
+        """One line that says whether RL has a signal, and what to do if it has none."""
         share = _percent(self.live / max(1, self.groups))
         some, names = f"{self.live} of {self.groups} groups ({share})", ", ".join(self.differs) or "nothing"
         most = _percent(wilson(0.0, max(1, self.groups))[1])
@@ -187,7 +187,7 @@ def measure_signal(
 
 
 def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal:
-    """Counts a rollout's groups, without a verdict."""
+    """Returns counts of a rollout's groups, without a verdict."""
     groups = [group for task in rollout.played for group in task.collected.groups]
     logs = [log for task in rollout.played for log in task.collected.logs]
     beside = _beside(groups)
@@ -227,7 +227,7 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
 
 
 def _beside(groups: Sequence[Group]) -> Callable[[Group], Group]:
-    """Returns the group that a group's members are seen beside: itself, or all groups of one of the same role.
+    """Returns a function that gives what to compare a group in: itself, or all groups of one member of its role.
 
     Groups of one have their baseline from elsewhere. Their returns say something only beside each other.
     """

@@ -15,7 +15,7 @@ from coterie.run.folder import Run
 
 
 class JSONL(Tracker):
-    """metrics.jsonl, which a run cannot do without: every page and every resume reads it."""
+    """Tracker that writes metrics.jsonl, which a run cannot do without: every page and every resume reads it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class JSONL(Tracker):
 
 
 def of_config(config: Config) -> dict[str, Tracker]:
-    """The trackers that a config names, by what it calls them.
+    """Returns the trackers that a config names, by what it calls them.
 
     Raises:
         ConfigError: one of them lacks what it needs.
@@ -46,10 +46,10 @@ def of_config(config: Config) -> dict[str, Tracker]:
 
 
 class Trackers:
-    """All that are told of a run's metrics, as long as this is entered."""
+    """All trackers that are told of a run's metrics, as long as this is entered."""
 
     def __init__(self, run: Run, config: Config, named: Mapping[str, Tracker], more: Sequence[Tracker] | None) -> None:
-        """Those that the config names and `more`; where that is None, the display too in a notebook."""
+        """Takes the trackers that the config names and `more`; if that is None, the display too in a notebook."""
         if more is None:
             more = [find("tracker", "display", Tracker)()] if in_notebook() else []
         self._run = run
@@ -79,13 +79,13 @@ class Trackers:
             self._safely(*tracker, "end")
 
     def log(self, line: Line) -> None:
-        """Tells them of a step."""
+        """Tells every tracker of a step's metrics."""
         self._first.log(line)
         for tracker in list(self._others):
             self._safely(*tracker, "log", dict(line))  # its own: what one does to it, the others do not see
 
     def _safely(self, name: str, tracker: Tracker, method: str, *args: Line) -> None:
-        """Calls a tracker; one that fails is told of once, and hears no more."""
+        """Calls a method of a tracker; one that fails is reported once, and hears no more."""
         try:
             getattr(tracker, method)(*args)
         except (Exception, SystemExit) as error:
@@ -95,6 +95,6 @@ class Trackers:
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Returns True if this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and "IPKernelApp" in shell.config

@@ -55,7 +55,7 @@ from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
 
 LOSSES = 3
-"""Times in a row that the learner's process may end after the same checkpoint; at the last one the run ends too."""
+"""Number of times in a row that the learner's process ends after the same checkpoint until the run ends too."""
 
 
 def train(
@@ -173,7 +173,7 @@ def _steps(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
 
 
 def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts) -> None:
-    """One rollout and its update; its metrics are pending until it has been validated."""
+    """Makes one rollout and its update; the metrics are pending until the step has been validated."""
     config, settings, algorithm = models.config, models.config.train, models.config.algorithm
     step, began = progress.step, time.perf_counter()
     rollout = _rollout(run, models, progress, step)
@@ -226,7 +226,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
 def _conclude(
     run: Run, models: TeamModels, progress: Progress, interrupts: Interrupts, told: Trackers, *, save: bool
 ) -> bool:
-    """What follows an update: validation and probe where they are due, the line of metrics, a checkpoint.
+    """Finishes a step after its update: validation and probe where they are due, the line of metrics, a checkpoint.
 
     Args:
         save: a checkpoint is due in any case.
@@ -331,7 +331,7 @@ def _continue(folder: Path, config: Config, anyway: bool) -> Iterator[tuple[Run,
 
 @contextmanager
 def _failure_noted(run: Run, progress: Progress) -> Iterator[None]:
-    """If an error of its own ends a run in its first step, the folder says so, and does not block the next try."""
+    """Notes an error that ends a run in its first step in its folder, which then does not block the next try."""
     try:
         yield
     except LearnerLost:  # it goes on
@@ -364,7 +364,7 @@ def _rollout(run: Run, models: TeamModels, progress: Progress, step: int) -> Rol
 def _as_trained(
     collected: Sequence[Played], groups: Sequence[Group], earned: Sequence[tuple[float, ...]]
 ) -> list[Played]:
-    """What was played, each group with the weight and the advantages it was trained with: 0 where it was not chosen."""
+    """Returns the tasks with the weight and advantages that each group was trained with: 0 where it was not chosen."""
     trained = enumerate(zip(groups, earned, strict=True))
     chosen = {group.key: (place, group.weight, tuple(credit)) for place, (group, credit) in trained}
 
@@ -381,7 +381,7 @@ def _as_trained(
 
 @contextmanager
 def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterable[int]) -> Iterator[None]:
-    """If `play` raises, saves the log of the episode, and adds to the exception how to replay it."""
+    """Saves the log of the episode if `play` raises, and adds to the exception how to replay it."""
     try:
         yield
     except PlayBug as bug:
@@ -393,7 +393,7 @@ def _bugs_kept(run: Run, environment: Environment, split: Split, indices: Iterab
 
 
 def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
-    """Plain greedy success on the validation tasks; the best so far is remembered."""
+    """Measures plain greedy success on the validation tasks, and remembers the best so far."""
     config, began = models.config, time.perf_counter()
     tasks = config.train.eval_tasks
     with _bugs_kept(run, config.environment, "validation", range(tasks)), models.evaluated(progress.step):
@@ -408,7 +408,7 @@ def _validate(run: Run, models: TeamModels, progress: Progress) -> dict[str, flo
 
 
 def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
-    """What muting each role costs now, paired over validation tasks; nothing where that cannot be asked."""
+    """Returns metrics of what muting each role costs now, paired over validation tasks; none if it cannot be asked."""
     config = models.config
     if config.inert()["train"]:
         return {}
@@ -430,7 +430,7 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
 
 
 def _recall(config: Config, progress: Progress, seed: int = 0, *, training: bool = False) -> Recall | None:
-    """What roles remember now, where they do."""
+    """Returns what roles remember now; None if they have no memory."""
     if config.memory.mode == "off":
         return None
     return Recall(progress.memory, config.memory, training, seed)
@@ -454,7 +454,7 @@ def _save(run: Run, models: TeamModels, progress: Progress) -> None:
 
 
 def _times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:
-    """Seconds of this step, and tokens sampled a second of rollout; where those run ahead, a second of the step."""
+    """Returns seconds of this step, and tokens a second: of the rollout, or of the whole step if it samples ahead."""
     rollout = sampled - began
     return {
         "time/rollout": rollout,

@@ -1,4 +1,4 @@
-"""Whose run a folder is, and what playing it would run, reach or send.
+"""Trust in the folders of runs: whose a run is, and what playing it would run, reach or send.
 
 A folder from somebody else is data: its curves, rollouts, notes and warnings are read without importing, connecting or
 sending anything. To play it, its environment must be made, and a config may name code, commands, servers and variables
@@ -34,24 +34,24 @@ from coterie.registry import TABLES, installed, past_policy
 from coterie.run.files import write_whole
 
 SIGNATURE = "owner"
-"""The file of a run folder with its maker's signature."""
+"""File of a run folder with its maker's signature."""
 IMPORTING = frozenset({"gateway", "pettingzoo", "gymnasium", "textarena", "openenv"})
 """Environments whose first setting names code."""
 CODE = re.compile(r"\.py(?::|$)|^\s*[A-Za-z_][\w.]*:[A-Za-z_]\w*\s*$")
-"""A file of Python, or package.module:NAME."""
+"""Pattern of a text that names code: a file of Python, or package.module:NAME."""
 CLASS = re.compile(r"(?:environment|algorithm|loss|engine|trackers\.[^.]+)\.name")
-"""Settings that name a class."""
+"""Pattern of settings that name a class."""
 REWARDS = re.compile(r"environment\.(?:rewards|role_rewards\..+|agent)")
-"""Settings whose texts are code, unless they name a reward of ours."""
+"""Pattern of settings whose texts are code, unless they name a reward of ours."""
 QUIET = frozenset({"display", "tensorboard"})
 """Trackers that reach nobody."""
 LARGEST_CODE = 64 << 20
-"""Bytes of a file of code or of a command."""
+"""Maximum number of bytes of a file of code or of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A setting names something beyond data.
+    """Something beyond data that a setting names.
 
     Attributes:
         kind: code, command, server, variable, file, download or service.
@@ -85,7 +85,7 @@ def trusting() -> None:
 
 
 def home() -> Path:
-    """The folder in which a user's key and word are kept."""
+    """Returns the folder in which a user's key and word are kept."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "coterie"
 
 
@@ -135,13 +135,13 @@ def is_mine(folder: Path, config: bytes | None = None) -> bool:
 
 
 def is_allowed(folder: Path) -> bool:
-    """Returns True if a run may be made live by what only reads: this user made it, or says so now."""
+    """Returns True if code that only reads may make a run's objects: this user made the run, or trusts it now."""
     return _trusting or is_mine(folder)
 
 
 @contextlib.contextmanager
 def reading(*folders: Path) -> Iterator[None]:
-    """Whatever the files of somebody else's run make of the code that reads them is one line."""
+    """Turns any error that the files of somebody else's run cause in the code that reads them into one line."""
     try:
         yield
     except CoterieError:
@@ -180,7 +180,7 @@ def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Mention]:
 
 
 def _kind(where: str, value: str, folder: Path) -> str:
-    """The kind of what a setting's text names, by its setting and its form; "" if it is data."""
+    """Returns the kind of what a setting's text names, by its setting and its form; "" if it is data."""
     key = where.rpartition(".")[2]
     unread = key == "data" and not all(_files(part.strip(), folder) for part in value.split("->"))
     forms = {
@@ -196,7 +196,7 @@ def _kind(where: str, value: str, folder: Path) -> str:
 
 
 def _files(value: str, folder: Path) -> list[Path]:
-    """The files and folders that a text may stand for: beside the config, and from here."""
+    """Returns the files and folders that a text may stand for: beside the config, and from here."""
     found: list[Path] = []
     for file in (folder / value, Path(value).expanduser()):
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # no name of a file, or nobody's home
@@ -250,7 +250,7 @@ def _texts(content: object, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _digest(names: list[Mention], folder: Path) -> str:
-    """A digest of what is named, with the contents of the files of code and of commands, and of where the run lies.
+    """Returns a digest of what is named, with the contents of files of code and commands, and of where the run lies.
 
     Code may import what lies beside it, so it is trusted for one folder.
     """
@@ -262,7 +262,7 @@ def _digest(names: list[Mention], folder: Path) -> str:
 
 
 def contents_of(value: str, folder: Path) -> dict[str, str]:
-    """SHA-256 of the files that a value names, of code or in a command: beside the config, and from here.
+    """Returns the SHA-256 of the files that a value names, of code or in a command: beside the config, and from here.
 
     Returns:
         by whole path.
@@ -284,7 +284,7 @@ def _signature(config: bytes, key: bytes) -> str:
 
 
 def _key() -> bytes:
-    """The key of this user, which is made if there is none."""
+    """Returns the key of this user, which is made if there is none."""
     file = home() / "key"
     with contextlib.suppress(FileNotFoundError):
         return file.read_bytes()

@@ -1,4 +1,4 @@
-"""What a training on demonstrations has so far, in a folder beside the one that it makes: it goes on from there."""
+"""State of an unfinished training on demonstrations, in a folder beside the one that it makes, to go on from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from coterie.memory.store import Store
 from coterie.run.files import files_in, flush, whole
 
 LARGEST = 256 << 20
-"""Bytes of what is kept beside weights: notes."""
+"""Maximum number of bytes of the state that is kept beside weights: notes."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a training is. of: a digest of what it depends on. steps: that were made. store: what roles remember."""
+    """State of a training. of: a digest of what it depends on. steps: number made. store: what roles remember."""
 
     of: str
     steps: int
@@ -32,7 +32,7 @@ REACHED: TypeAdapter[Reached] = TypeAdapter(Reached)
 
 
 class Unfinished:
-    """The folder.
+    """The folder of an unfinished training.
 
     Args:
         out: the one that the training makes.
@@ -44,7 +44,7 @@ class Unfinished:
         self._of = of
 
     def reached(self) -> Reached | None:
-        """What is there; None: nothing.
+        """Returns the state that was saved; None if there is none.
 
         Raises:
             ConfigError: it is of another training, or damaged.
@@ -63,7 +63,7 @@ class Unfinished:
         return found
 
     def save(self, steps: int, store: Store, write: Callable[[Path], None]) -> None:
-        """Writes what there is after some steps aside, and puts it in the place of what was there before.
+        """Saves the state after some steps: it is written aside, and put in the place of the one before.
 
         Args:
             write: called with the folder to fill.
@@ -86,7 +86,7 @@ class Unfinished:
         shutil.rmtree(self._old, ignore_errors=True)
 
     def remove(self) -> None:
-        """The training is finished."""
+        """Removes the folder, since the training is finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property

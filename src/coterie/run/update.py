@@ -24,7 +24,7 @@ from coterie.run.weights import TeamModels
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What an update came to.
+    """Result of an update that was made again.
 
     metrics: of the update, by the names of docs/metrics.md. differs: what is not the run's own, by name: a policy's
     weights, where the run has a checkpoint of that step, and metrics; empty: equal to the bit. compared: with which.
@@ -91,7 +91,7 @@ def update(run: Run | str | Path, step: int, out: Path | None = None) -> Updated
 
 
 def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded]]:
-    """Each policy's experience of a saved step, as it was trained."""
+    """Returns each policy's experience of a saved step, as it was trained."""
     same: dict[Sample, Sample] = {}
     saved = [
         (place, _with(group, same), earned)
@@ -108,7 +108,7 @@ def experience_of(team: Team, played: Sequence[Played]) -> dict[str, list[Graded
 
 
 def _with(group: Group, same: dict[Sample, Sample]) -> Group:
-    """A group whose samples are the same objects wherever they stand: one that stands in several is trained once."""
+    """Returns a group whose samples are the same objects in every group: one that stands in several is trained once."""
     members = (
         replace(member, samples=tuple(same.setdefault(sample, sample) for sample in member.samples))
         for member in group.members
@@ -117,7 +117,7 @@ def _with(group: Group, same: dict[Sample, Sample]) -> Group:
 
 
 def _as_of(run: Run, step: int) -> Config:
-    """The run's config with the number of steps that its schedule ran over then."""
+    """Returns the run's config with the number of steps that its schedule ran over at a step."""
     config = run.config
     changes = [change for change in run.about().get("steps_changed", ()) if change["step"] >= step]
     if not changes:
@@ -126,7 +126,7 @@ def _as_of(run: Run, step: int) -> Config:
 
 
 def _compared(run: Run, step: int, models: TeamModels, metrics: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
-    """What this was compared with, and what of it is another."""
+    """Returns the name of what an update was compared with, and the names of what differs."""
     line = next((line for line in run.metrics() if line["step"] == step), {})
     told = dict.fromkeys([*metrics, *(name for name in line if name.startswith("policy/"))])
     differs = [name for name in told if line.get(name) != metrics.get(name)]

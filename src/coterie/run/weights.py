@@ -80,7 +80,7 @@ class TeamModels:
         self.close()
 
     def close(self) -> None:
-        """Lets go of everything; closing twice does no harm."""
+        """Releases the engine, the learner and the runtime; closing twice does no harm."""
         try:
             self.engine.shut()
         finally:
@@ -89,7 +89,7 @@ class TeamModels:
             self.runtime.close()
 
     def exactness(self) -> dict[str, str]:
-        """What the same numbers rest on here: threads, devices, ranks, and the models that the policies began with."""
+        """Returns what exact results rest on here: threads, devices, ranks, and models that policies began with."""
         devices = sorted({_named(policy.device, policy.dtype) for policy in self.policies.values()})
         ranks = self.config.train.ranks
         return {
@@ -103,7 +103,7 @@ class TeamModels:
 
     @property
     def trained(self) -> dict[str, Policy]:
-        """The policies that learn."""
+        """Policies that learn, by name."""
         return {name: self.policies[name] for name in self.config.team.trained}
 
     @property
@@ -114,11 +114,11 @@ class TeamModels:
         return self._learner
 
     def rollout(self, step: int, recall: Recalls) -> Rollout:
-        """A step's tasks, played. recall: what roles remember, by step."""
+        """Plays a step's tasks, and returns their rollout. recall: what roles remember, by step."""
         return self.runtime.rollout(self.engine, step, recall)
 
     def engine_with(self, name: str, policy: PolicyConfig, folder: Path) -> Hosted:
-        """An engine that has one more policy: its weights from a folder, its template from `policy`."""
+        """Returns an engine that has one more policy: its weights from a folder, its template from `policy`."""
         if policy.kind == "remote":
             return self._engine(self.policies, {**self.remotes, name: self._afar(name, policy)})
         return self._engine({**self.policies, name: self.runtime.policy(name, policy, folder)}, self.remotes)
@@ -128,7 +128,7 @@ class TeamModels:
         return Hosted(RoutedEngine(engine, RemoteEngine(remotes)) if remotes else engine)
 
     def sync(self, version: int) -> None:
-        """The engine takes over every policy's weights."""
+        """Has the engine take over every policy's weights; snapshots of the past are saved and drawn first."""
         self.past.add(version, self.save)
         self.past.put(version, self.policies)
         self.engine.take_over(version)
@@ -136,7 +136,7 @@ class TeamModels:
 
     @contextmanager
     def evaluated(self, version: int) -> Iterator[None]:
-        """While it lasts, a policy of the past plays as the one whose past it is, as in a run that is opened."""
+        """Has a policy of the past play as the one whose past it is, while it lasts, as in a run that is opened."""
         with self.past.now(version, self.policies, self.save) as any_past:
             if any_past:
                 self.engine.take_over(version)
@@ -145,18 +145,18 @@ class TeamModels:
             self.engine.take_over(version)
 
     def save(self, name: str, folder: Path) -> None:
-        """A trained policy's weights, as an ordinary model folder."""
+        """Saves a trained policy's weights as an ordinary model folder."""
         self.policies[name].model.save(folder, self.learner.weights(name))
 
     def write(self, folder: Path) -> None:
-        """Weights as ordinary model folders, optimizers beside them."""
+        """Saves weights as ordinary model folders, with optimizers beside them."""
         for name in self.trained:
             self.save(name, folder / POLICIES / name)
         self.learner.save(folder)
 
 
 def _runtime(config: Config, folder: Path | None) -> Runtime:
-    """Where a run's parts are. Args: folder: of a run that trains; what only plays is in this process."""
+    """Returns the runtime of a run. Args: folder: of a run that trains; what only plays is in this process."""
     if folder is None or config.runtime.name == "local":
         return Local(config)
     from coterie.run.cluster.runtime import Cluster
@@ -165,7 +165,7 @@ def _runtime(config: Config, folder: Path | None) -> Runtime:
 
 
 def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bool) -> RemotePolicy:
-    """A policy that a server plays. Args: folder: the run's, which keeps answers. counted: those there were its own."""
+    """Returns a policy that a server plays. folder: the run's, with answers. counted: those there count as spent."""
     file = f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.jsonl"
     answers = None if folder is None else folder / "answers" / file
     return RemotePolicy(
@@ -174,7 +174,7 @@ def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bo
 
 
 def spending(run: Run) -> Iterator[str]:
-    """A line for each policy that a server plays: what a run has asked for so far."""
+    """Yields a line for each policy that a server plays: the calls, tokens and USD that a run has spent so far."""
     for name, policy in run.config.policies.items():
         if policy.kind == "remote":
             purse = Server(_remote(name, policy, folder=run.folder, counted=True)).purse
@@ -186,7 +186,7 @@ def spending(run: Run) -> Iterator[str]:
 
 
 def _named(device: torch.device, dtype: torch.dtype) -> str:
-    """A device with the name of its hardware; of a processor with what it computes with in a dtype."""
+    """Returns a device with the name of its hardware; of a processor with what it computes with in a dtype."""
     if device.type == "cuda":
         return f"cuda {torch.cuda.get_device_name(device)}"
     own = {"AVX512_BF16": torch.cpu._is_avx512_bf16_supported, "AMX": torch.cpu._is_amx_tile_supported}  # noqa: SLF001

@@ -20,12 +20,12 @@ from coterie.kernel.play import Drawn, Play
 By = Literal["team", "role", "turn", "role_turn"]
 Count = Literal["episode", "reply"]
 TEAM = "team"
-"""How the whole team is named, in keys and in rewards."""
+"""Name of the whole team, in keys and in rewards."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """An episode of a task: its number, its log, and what was sampled that somebody learns from."""
+    """An episode of a task: its number, its log, and the samples that somebody learns from."""
 
     number: int
     log: Log
@@ -48,9 +48,10 @@ async def episodes(
     discount: float = 1.0,
     history: int = 0,
 ) -> Collected:
-    """`num_generations` episodes of a task, each with one return for all its samples.
+    """Plays `num_generations` episodes of a task, and groups their samples.
 
-    The return is team_weight x (team rewards) + (all local rewards of every role).
+    Unless an argument says otherwise, all samples of an episode have one return: team_weight x (team rewards) + (all
+    local rewards of every role).
 
     Args:
         by: one group of everybody's samples; or one for each role, for each turn, or for each role and turn, which are
@@ -92,7 +93,7 @@ async def episodes(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What of an episode is compared with the same of others: the path and role of its group, and its replies."""
+    """A part of an episode that is compared with those of others: the path and role of its group, and its replies."""
 
     path: str
     role: str
@@ -100,7 +101,7 @@ class _Part:
 
 
 def _parts(played: _Played, by: By) -> Iterator[_Part]:
-    """An episode whole, or by role, by turn, or by both; nothing of what nobody learns from."""
+    """Yields the parts of an episode: whole, by role, by turn, or by both; of samples that somebody learns from."""
     roles = _of_roles(played) if by in ("role", "role_turn") else {TEAM: list(played.drawn)}
     turns = turns_of(played.log.events) if by in ("turn", "role_turn") else ()
     for role, mine in roles.items():
@@ -111,7 +112,7 @@ def _parts(played: _Played, by: By) -> Iterator[_Part]:
 
 
 def turns_of(events: Sequence[Event]) -> list[int]:
-    """The turn of each decision point of an episode; -1 before the first turn mark."""
+    """Returns the turn of each decision point of an episode; -1 before the first turn mark."""
     turn, turns = -1, list[int]()
     for event in events:
         if isinstance(event, TurnBegan):
@@ -124,7 +125,7 @@ def turns_of(events: Sequence[Event]) -> list[int]:
 def _members(
     played: _Played, part: _Part, team_weight: float, count: Count, own: bool, to_come: float | None
 ) -> Iterator[Member]:
-    """The members of a part's group: it as a whole or its replies, with the episode's return or what was to come."""
+    """Yields the members of a part's group: the part or its replies, with the episode's return or what was to come."""
     totals = played.log.rewards()
     parts = {name: (team_weight if name == TEAM else 1.0) * total for name, total in totals.items()}
     its = {key: value for key, value in parts.items() if part.role == TEAM or key in (TEAM, part.role) or not own}
@@ -141,7 +142,7 @@ def _members(
 
 
 def _of_roles(played: _Played) -> dict[str, list[Drawn]]:
-    """What each role said, in the order in which they spoke first."""
+    """Returns the samples of each role, in the order in which the roles spoke first."""
     lots: dict[str, list[Drawn]] = {}
     for one in played.drawn:
         lots.setdefault(one.sample.role, []).append(one)
@@ -156,7 +157,7 @@ async def _episode(play: Play, task: Task, episode: int) -> _Played:
 
 
 def _attempts(play: Play, task: Task, played: Sequence[_Played], roles: Sequence[str]) -> list[Group]:
-    """Groups of two and more replies of a role to one prompt of one episode, each with its own local rewards."""
+    """Returns groups of two and more replies of a role to one prompt of an episode, each with its own local rewards."""
     groups: list[Group] = []
     for one in played:
         earned: dict[tuple[int, str], float] = {}
@@ -181,7 +182,7 @@ def _attempts(play: Play, task: Task, played: Sequence[_Played], roles: Sequence
 def _states(
     task: Task, played: Sequence[_Played], team_weight: float, discount: float, weight: float, history: int
 ) -> list[Group]:
-    """Groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes.
+    """Returns groups of two and more samples of a role that answer the same prompt, wherever in the task's episodes.
 
     history: and groups of those of which so many earlier prompts of the role are equal too, for each number up to it.
     """
@@ -214,7 +215,7 @@ def _with(seen: Sequence[tuple[int, ...]]) -> str:
 def to_go(
     events: Sequence[Event], decisions: Sequence[tuple[int, str]], role: str, team_weight: float, discount: float
 ) -> list[float]:
-    """What a role earned from each of its decisions on: what it earned, and discount x (what its next point came to).
+    """Returns a role's rewards from each decision on: what it earned, and discount x (what its next point came to).
 
     What a decision earned is team_weight x (team rewards) + (its own local rewards), given before the role's next
     point; where it said several things at once, a point came to its team rewards and the local ones of all of them.

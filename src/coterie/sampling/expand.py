@@ -39,7 +39,7 @@ Expansion = Literal["all", "greedy"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a task is expanded.
+    """Settings of the expansion of a task.
 
     max_nodes: with "all", more nodes are an error. max_joint_actions: with "cross", a node that would have more of them
     is aligned instead. greedy_baseline: the baseline of groups is the return of the greedy joint action.
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """What a joint action came to. later: the part of its return after the next point; groups: of its subtree."""
+    """The result of a joint action. later: the part of its return after the next point; groups: of its subtree."""
 
     now: Value
     later: float
@@ -69,7 +69,7 @@ class _Played:
 
 
 async def expand(play: Play, task: Task, plan: Plan) -> Collected:
-    """The groups of every node, and one whole episode: the first joint actions' ("all"), or the spine.
+    """Returns the groups of every node, and one whole episode: the first joint actions' ("all"), or the spine.
 
     Branches lost to faults are missing from their groups; a group left with one member is dropped and counted.
     """
@@ -82,7 +82,7 @@ async def expand(play: Play, task: Task, plan: Plan) -> Collected:
 
 
 async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float) -> tuple[tuple[Group, ...], float]:
-    """The groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
+    """Returns the groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
     if point.after_external:
         return await _unbranched(play, cursor, point, plan, weight)
     learning = play.learning(point.roles)
@@ -129,14 +129,14 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
 
 
 def _nodes(depth: int, joints: int) -> int:
-    """Of a tree down to a depth where no branch has ended."""
+    """Returns the number of nodes of a tree down to a depth where no branch has ended."""
     return sum(joints**at for at in range(depth + 1))
 
 
 async def _play_on(
     play: Play, cursor: Cursor, point: Point, answers: Sequence[Mapping[str, Reply]], plan: Plan, weight: float
 ) -> tuple[list[_Played | Unavailable], float | None]:
-    """What every joint action came to, and the greedy one's return where groups are judged by it.
+    """Plays every joint action on; returns the results, and the greedy one's return where groups are judged by it.
 
     Under "all" the cursor itself plays the first: its log is a whole episode.
     """
@@ -160,7 +160,7 @@ async def _play_on(
 
 
 def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
-    """Which of its draws each role plays, for every joint action.
+    """Returns the draw that each role plays, for every joint action.
 
     If the team of this point would make more than `max_joint_actions`, they are aligned. Replies can decide how large a
     team is, and no reply may end a run.
@@ -174,7 +174,7 @@ def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
 async def _branch(
     play: Play, cursor: Cursor, point: Point, answer: Mapping[str, Reply], plan: Plan, weight: float
 ) -> _Played:
-    """A joint action and what follows it: a node ("all"), or one episode of the team as it is ("greedy")."""
+    """Plays a joint action and what follows it: a node ("all"), or one episode of the team as it is ("greedy")."""
     await cursor.advance()
     cursor.answer(answer)
     if plan.expansion == "greedy":
@@ -189,13 +189,13 @@ async def _branch(
 
 
 async def _greedy(play: Play, cursor: Cursor, point: Point, plan: Plan) -> _Played:
-    """The greedy joint action, and greedy play after it."""
+    """Plays the greedy joint action, and greedily after it."""
     await play.run(cursor, temperature=0.0)
     return _discounted(cursor, point, plan)
 
 
 def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
-    """What an episode came to from a point on."""
+    """Returns the discounted value of an episode from a point on."""
     events, start = cursor.since(point.index), point.index
     end = start + sum(isinstance(event, Asked) for event in events)
     now, *after = [value(events, at, None, "point", plan.team_weight, first=start) for at in range(start, end)]
@@ -205,7 +205,7 @@ def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
 async def _unbranched(
     play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float
 ) -> tuple[tuple[Group, ...], float]:
-    """A point after the world has changed: one joint action, no group."""
+    """Plays a point after the world has changed: one joint action, no group."""
     draws = await play.ask(cursor, point)
     play.budget.dropped["after_external"] += sum(not samples[0].silent for samples in draws.values())
     answer = {role: samples[0].reply() for role, samples in draws.items()}
@@ -220,7 +220,7 @@ def _members(
     played: Sequence[_Played | Unavailable],
     committed: int,
 ) -> tuple[tuple[Member, ...], int | None]:
-    """A role's members at a node and which of them is committed; none when faults left fewer than two.
+    """Returns a role's members at a node and which of them is committed; none when faults left fewer than two.
 
     Args: chosen: which of the role's draws each joint action plays.
     """

@@ -37,7 +37,7 @@ Nodes = Literal["all", "uniform", "per_agent"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a task is sampled.
+    """Settings of the sampling of a task.
 
     bases: base episodes. nodes: which decisions of a base are nodes; num_nodes: how many, of the episode
     ("uniform") or of each role ("per_agent"). num_generations: alternatives, with the base's own if
@@ -69,14 +69,14 @@ class _Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What followed a reply: what it came to, and whether anything was decided after it."""
+    """The continuation of a reply: its value, and True if nothing was decided after the reply."""
 
     earned: Value
     last: bool
 
 
 async def node_mc(play: Play, task: Task, plan: Plan) -> Collected:
-    """The groups of all nodes of all base episodes, and the bases' logs.
+    """Returns the groups of all nodes of all base episodes, and the bases' logs.
 
     Continuations lost to faults are missing from their alternative; an alternative without any is
     missing from its group; a group of one is dropped and counted.
@@ -114,7 +114,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
 
 
 def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Decision]:
-    """The decisions that are nodes, in their order; drawn without a look at what they came to."""
+    """Returns the decisions that are nodes, in their order; drawn without a look at what they came to."""
     if plan.nodes == "all":
         return list(decisions)
     lots: dict[str, list[int]] = {}
@@ -128,7 +128,7 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
 
 
 async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
-    """The group of one node; none when one would change the world, or faults left fewer than two."""
+    """Returns the group of one node; none when one would change the world, or faults left fewer than two."""
     index = node.point.index
     branch = f"{index}.{node.speaker}"
     fork = base.fork(index, branch)
@@ -164,7 +164,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
 async def _alternative(
     play: Play, base: Cursor, node: _Decision, sample: Sample, branch: str, number: int, plan: Plan
 ) -> list[_Tail]:
-    """All that followed one alternative. Raises: Unavailable: it would change the world, or could not be played."""
+    """Plays an alternative's continuations. Raises: Unavailable: it would change the world, or cannot be played."""
     index = node.point.index
     own = plan.reuse_base and number == 0
     answer = {**node.replies, node.speaker: sample.reply()}

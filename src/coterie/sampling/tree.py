@@ -47,7 +47,7 @@ async def tree(
     commit: Commit,
     joint: Joint = "aligned",
 ) -> Collected:
-    """Groups of `num_generations` replies at every point of one episode, and its committed log.
+    """Returns groups of `num_generations` replies at every point of one episode, and its committed log.
 
     Args:
         horizon, team_weight: how a candidate is valued, see `episode.value`.
@@ -112,7 +112,7 @@ async def tree(
 
 
 async def _advanced(spine: Cursor, forks: Sequence[Cursor]) -> Point | None:
-    """The next point of the main episode. Raises: EnvError: a fork with the same answers has other events."""
+    """Returns the next point of the main episode. Raises: EnvError: a fork with the same answers has other events."""
     last = spine.asked
     point = await spine.advance()
     told = spine.since(last) if forks else ()
@@ -142,7 +142,7 @@ async def _try(
     horizon: Horizon,
     team_weight: float,
 ) -> dict[str, Value]:
-    """The value of one joint answer for every role that speaks, on a fork that is then thrown away."""
+    """Returns the value of one joint answer for every role that speaks, on a fork that is then thrown away."""
     await fork.advance()
     fork.answer(answer)
 
@@ -169,7 +169,7 @@ def _group(
     values: Sequence[dict[str, Value] | Unavailable],
     committed: int,
 ) -> list[Group]:
-    """The role's group at this point; none when faults left fewer than two candidates."""
+    """Returns the role's group at this point; none when faults left fewer than two candidates."""
     members: list[Member] = []
     chosen: int | None = None
     for branch, outcome in zip(branches, values, strict=True):

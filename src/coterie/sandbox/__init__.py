@@ -46,20 +46,20 @@ __all__ = [
 ]
 
 Answer = dict[str, Any]
-"""status, and value, output, message and the like where there are any."""
+"""An answer of a program: its status, and value, output, message and the like where there are any."""
 LONGEST_PROGRAM = 1 << 16
-"""Characters of a program."""
+"""Maximum number of characters of a program."""
 REMEMBERED = Remembered()
 
 
 @Once
 def pool(box: Box) -> Pool:
-    """The process's warm sandboxes of one kind."""
+    """Returns the process's warm sandboxes of one kind."""
     return Pool(box)
 
 
 def check(box: Box) -> None:
-    """Runs one small program.
+    """Runs one small program, to see that sandboxes work here.
 
     Raises:
         ConfigError: this machine cannot isolate it, and what to do.
@@ -121,7 +121,7 @@ def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
 def _remembered(
     what: str, box: dict[str, Any], program: str, asked: list[Any], answers: Callable[[Worker], list[Answer]]
 ) -> list[Answer]:
-    """What a program answers: as it did before, where it was asked the same and nothing else had a part in it."""
+    """Returns a program's answers: earlier ones, if it was asked the same and nothing else had a part in them."""
     if refused := _refused(program):
         return [refused] * len(asked)
     key = json.dumps([what, box, program, asked])
@@ -135,7 +135,7 @@ def _remembered(
 
 
 def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -> list[Answer]:
-    """An answer to each question, until too many have taken too long."""
+    """Returns an answer to each question; after too many timeouts it asks no more, and the others time out."""
     answers: list[Answer] = []
     late = 0
     for question in questions:
@@ -145,7 +145,7 @@ def _patiently(ask: Callable[..., Answer], questions: Iterable[Sequence[Any]]) -
 
 
 def _answer(message: Message) -> Answer:
-    """A message as the caller is given it."""
+    """Returns a message in the form that the caller gets."""
     status = message["status"]
     if status in ("returned", "ran", "loaded"):
         return {"status": "ok", **{key: message[key] for key in ("value", "output") if key in message}}
@@ -156,7 +156,7 @@ def _answer(message: Message) -> Answer:
 
 @InThread
 def judged(box: dict[str, Any], tests: str, program: str, name: str, told: int = 0) -> Answer:
-    """Test code that defines `check(candidate)`, against a program's function.
+    """Runs test code that defines `check(candidate)` against a program's function.
 
     The tests run in one sandbox and the program in another; calls and their results cross as plain data, functions
     and iterators as something to call, exceptions by the name of Python's own, and what a call changed in its

@@ -32,21 +32,21 @@ Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 INSTALL = "install it (apt-get install bubblewrap), or choose a weaker one by its name: environment.sandbox = 'process'"
 FIRST_USER, USERS = 1 << 30, 1 << 29
-"""Ids that no person has: a sandbox started by root becomes one of them, drawn at random, so that no two of any
-processes share a quota of the kernel's."""
+"""First user id that no person has, and how many follow: a sandbox started by root becomes one of them.
+It is drawn at random, so that no two sandboxes of any processes share a quota of the kernel's."""
 FEW_USERS = range(61184, 65280)
-"""Those that are left where the system knows no others, as in some containers."""
+"""User ids that are left where the system knows no others, as in some containers."""
 INODES = 4096
-"""Files and folders in /tmp."""
+"""Maximum number of files and folders in /tmp."""
 WALL = 4.0
-"""The clock's limit for who sleeps: so many times the limit of CPU time."""
+"""Limit by the clock of a program that sleeps, in multiples of the limit of CPU time."""
 PYTHON, TMP = "/python", "/tmp"  # noqa: S108
-"""Where the interpreter lies inside, and the one place that can be written."""
+"""Folder of the interpreter inside a sandbox, and the only folder that can be written there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A sandbox's isolation and limits.
+    """Isolation and limits of a sandbox.
 
     time_s: CPU time of one test; the clock's limit is four times that, and ten times what CPU time it takes on top.
     total_s: the same of all tests of a program.
@@ -67,43 +67,43 @@ class Box:
 
     @property
     def wall_s(self) -> float:
-        """Of one test that sleeps, by the clock."""
+        """Seconds by the clock that one test may take which only sleeps."""
         return WALL * self.time_s
 
     @property
     def longest_s(self) -> float:
-        """Of one test that works as much as it may, by the clock."""
+        """Seconds by the clock that one test may take which works as much as it may."""
         return (WALL + keeper.STARVED) * self.time_s
 
     @property
     def total_wall_s(self) -> float:
-        """Of all tests of a program, by the clock."""
+        """Seconds by the clock that all tests of a program may take."""
         return (WALL + keeper.STARVED) * self.total_s
 
     def json(self) -> dict[str, Any]:
-        """As an argument of `scene.call`."""
+        """Returns the box as an argument of `scene.call`."""
         return {**asdict(self), "libraries": list(self.libraries)}
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Box:
-        """From an argument of `scene.call`."""
+        """Returns the box of an argument of `scene.call`."""
         return cls(**{**data, "libraries": tuple(data["libraries"])})
 
 
 @dataclass(slots=True)
 class Started:
-    """A keeper that has been started. group: what bounds it, where there is one. folder: to be removed afterwards."""
+    """A keeper that has been started. group: its control group, if it has one. folder: to be removed afterwards."""
 
     process: subprocess.Popen[bytes]
     group: cgroups.Group | None = None
     folder: str = ""
 
     def starved(self) -> bool:
-        """Whether it was ended for want of memory."""
+        """Returns True if it was ended for want of memory."""
         return self.group is not None and self.group.starved()
 
     def cleanup(self) -> None:
-        """Leaves nothing behind, once the process has ended."""
+        """Removes the control group and the folder, once the process has ended."""
         if self.group:
             self.group.remove()
         if self.folder:
@@ -111,7 +111,7 @@ class Started:
 
 
 def start(box: Box) -> Started:
-    """Starts an interpreter that will serve; it says `ready` when it can.
+    """Starts the keeper of a sandbox, which says `ready` when it can serve.
 
     Raises:
         Unavailable: it could not be started.
@@ -123,7 +123,7 @@ def start(box: Box) -> Started:
 
 
 def missing(backend: Backend) -> str:
-    """What keeps a backend from starting on this machine, as far as a look can tell; or nothing."""
+    """Returns the reason why a backend cannot start on this machine, as far as a look can tell; "" if there is none."""
     if backend == "process":
         return ""
     if not sys.platform.startswith("linux"):
@@ -186,19 +186,19 @@ def _process(box: Box) -> Started:
 
 
 def _user() -> int:
-    """An id that nothing else on this machine has."""
+    """Returns a user id, drawn at random, that nothing else on this machine should have."""
     return FIRST_USER + secrets.randbelow(USERS) if _knows(FIRST_USER + USERS) else secrets.choice(FEW_USERS)
 
 
 @lru_cache
 def _knows(user: int) -> bool:
-    """Whether this process's namespace has such a user."""
+    """Returns True if this process's namespace has such a user."""
     ranges = [list(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
     return any(first <= user < first + count for first, _, count in ranges)
 
 
 def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-    """A process of a session of its own: Ctrl-C is this process's alone, and no program's outcome."""
+    """Starts a process in a session of its own: Ctrl-C reaches this process alone, and is no program's outcome."""
     pipe = subprocess.PIPE
     return subprocess.Popen[bytes](
         command, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, bufsize=0, start_new_session=True, **more
@@ -206,7 +206,7 @@ def _popen(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
 
 
 def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None = None) -> list[str]:
-    """The interpreter's arguments: isolated, without site, the keeper as code, its settings."""
+    """Returns the interpreter's arguments: isolated, without site, the keeper as code, its settings."""
     alone = box.backend == "bubblewrap"
     settings = {
         "cpu_s": box.time_s,
@@ -233,7 +233,7 @@ def _keeper(box: Box, folder: str, user: int | None, libraries: list[str] | None
 
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-"""All that a program finds there: with it, a set has the same order in every sandbox."""
+"""All environment variables of a program: with this one, a set has the same order in every sandbox."""
 
 
 @lru_cache
@@ -246,7 +246,7 @@ _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 @lru_cache
 def _code() -> str:
-    """The modules that run inside, compiled here, for the interpreter there is the same."""
+    """Returns code that loads the modules which run inside, compiled here, for the interpreter there is the same."""
     made = {
         module.__name__: Path(module.__file__ or "").read_bytes()
         for module in (wire, plain, eye, remote, program, keeper)
@@ -265,7 +265,7 @@ def _code() -> str:
 
 @lru_cache
 def _hidden() -> tuple[str, ...]:
-    """Covers the packages that lie in the standard library's folder."""
+    """Returns bubblewrap's arguments that cover the packages in the standard library's folder."""
     folders = (name for name in ("site-packages", "dist-packages") if Path(sysconfig.get_path("stdlib"), name).exists())
     covered = [f"{PYTHON}/lib/{_VERSION}/{name}" for name in folders]
     return tuple(word for path in covered for word in ("--size", "4096", "--tmpfs", path, "--remount-ro", path))
@@ -273,7 +273,7 @@ def _hidden() -> tuple[str, ...]:
 
 @lru_cache
 def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """What is shown inside, and where: the interpreter, its standard library, the shared objects they load."""
+    """Returns the files that are shown inside, and their places: interpreter, standard library, shared objects."""
     executable = str(Path(sys.executable).resolve())
     standard = sysconfig.get_path("stdlib")
     shown = [(executable, f"{PYTHON}/bin/python3"), (standard, f"{PYTHON}/lib/{_VERSION}")]
@@ -295,12 +295,12 @@ def _files(libraries: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def package_root() -> Path:
-    """Where this interpreter's packages lie."""
+    """Returns the folder of this interpreter's packages."""
     return Path(sysconfig.get_path("purelib"))
 
 
 def _package(name: str) -> Path:
-    """The folder or file of an installed package. Raises: ConfigError: there is none."""
+    """Returns the folder or file of an installed package. Raises: ConfigError: there is none."""
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise ConfigError(f"environment.libraries: there is no package '{name}' here; install it, or leave it out")

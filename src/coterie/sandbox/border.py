@@ -15,10 +15,10 @@ from coterie.sandbox.remote import OPERATIONS
 from coterie.sandbox.values import is_plain
 
 LONGEST_MESSAGE = 500
-"""Characters of what a failure says."""
+"""Maximum number of characters of a failure's message."""
 FAILURES = ("error", "timeout", "memory", "output", "refused")
 Message = dict[str, Any]
-"""status, and the fields of that status."""
+"""A message from a sandbox: its status, and the fields of that status."""
 MALFORMED: Message = {"status": "refused", "message": "a malformed answer"}
 
 
@@ -59,11 +59,11 @@ MESSAGES: dict[str, dict[str, Callable[[Any], bool]]] = {
     "seen": {"sites": _sites},
     **dict.fromkeys(FAILURES, FAILURE),
 }
-"""What each status comes with; a field with a question mark may be missing."""
+"""Fields of each status, with the check that each must pass; one with a question mark may be missing."""
 
 
 def read(line: str | bytes, accepted: Collection[str]) -> Message:
-    """A program's line as a message of an accepted status, or a failure; what it holds besides is dropped."""
+    """Returns a program's line as a message of an accepted status, or a failure; all other fields are dropped."""
     try:
         return _read(parsed(line), accepted)
     except (ValueError, ArithmeticError, RecursionError):  # a value of a form that nobody thought of may raise anything
@@ -85,7 +85,7 @@ def _read(raw: Any, accepted: Collection[str]) -> Message:
 
 
 def parsed(line: str | bytes) -> Any:
-    """A line's JSON; None where it is none, or holds what is no text or no number."""
+    """Returns a line's JSON; None if it is none, or holds something that is no text or no number."""
     try:
         value = json.loads(line)
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate is not text
@@ -95,7 +95,7 @@ def parsed(line: str | bytes) -> Any:
 
 
 def ended(raw: Any) -> Message:
-    """How a program ended, as its keeper says: a failure, or an exit status, or minus the number of a signal."""
+    """Returns a keeper's report of a program's end as a message: a failure, an exit status, or minus a signal."""
     message = read(json.dumps(raw), ())
     code = raw.get("code") if isinstance(raw, dict) else None
     if type(code) is not int or message["status"] != "error":
@@ -105,7 +105,7 @@ def ended(raw: Any) -> Message:
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words, from its exit status or minus its signal: any of them."""
+    """Returns in words how a process ended, from its exit status or minus its signal: any of them."""
     if code >= 0:
         return f"it ended with exit status {code}"
     return f"it was ended by {NAMES.get(-code, f'signal {-code}')}"

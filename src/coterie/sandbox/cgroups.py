@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 MOUNTS = Path("/proc/self/mounts")
 WANTED = ("memory", "pids", "cpu")
 KEEPERS_MB = 64
-"""Memory of what runs beside a program."""
+"""Megabytes of memory for all that runs beside a program in its sandbox."""
 PERIOD_US = 100_000
 REMOVED_S = 2.0
-"""What the kernel may take to let go of a group whose processes have ended."""
+"""Seconds that the kernel may take to let go of a group whose processes have ended."""
 _numbers = itertools.count()
 
 
 class Group:
-    """One sandbox's control group."""
+    """The control group of one sandbox."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def around(self, command: list[str]) -> list[str]:
-        """A command that enters the group before it begins."""
+        """Returns a command that enters the group before it begins."""
         return ["/bin/sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(self.folder), *command]
 
     def starved(self) -> bool:
-        """Whether the kernel has ended something in it for want of memory."""
+        """Returns True if the kernel has ended something in the group for want of memory."""
         with contextlib.suppress(OSError):
             for line in (self.folder / "memory.events").read_text().splitlines():
                 if line.startswith("oom_kill "):
@@ -47,7 +47,7 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """Ends what is still in it, and removes it."""
+        """Ends the processes that are still in the group, and removes it."""
         with contextlib.suppress(OSError):
             (self.folder / "cgroup.kill").write_text("1")
         until = time.monotonic() + REMOVED_S
@@ -59,7 +59,7 @@ class Group:
 
 
 def group(box: Box) -> Group | None:
-    """A new group with a sandbox's limits; None where none can be had."""
+    """Returns a new group with a sandbox's limits; None if none can be had."""
     parent = home()
     if parent is None:
         return None
@@ -80,12 +80,12 @@ def group(box: Box) -> Group | None:
 
 @lru_cache
 def home() -> Path | None:
-    """Where this process may make groups, with every controller that is wanted; None: nowhere."""
+    """Returns the folder in which this process may make groups with every wanted controller; None: there is none."""
     return next((folder for folder in _candidates() if _usable(folder)), None)
 
 
 def level() -> str:
-    """What bounds a sandbox here, in words."""
+    """Returns in words what bounds a sandbox on this machine."""
     if home() is not None:
         return "control groups: memory with the kernel's own, processes and CPU are bounded"
     return (
@@ -94,7 +94,7 @@ def level() -> str:
 
 
 def _candidates() -> list[Path]:
-    """The top for root; for others the folder that their own group lies in."""
+    """Returns the folder in which groups might be made: the top for root, else the one that holds the own group."""
     with contextlib.suppress(OSError):
         lines = [line.split() for line in MOUNTS.read_text().splitlines()]
         root = next((Path(where) for _, where, kind, *_ in lines if kind == "cgroup2"), None)
@@ -107,7 +107,7 @@ def _candidates() -> list[Path]:
 
 
 def _usable(folder: Path) -> bool:
-    """Whether groups can be made in a folder: tried with one."""
+    """Returns True if groups can be made in a folder, which is tried with one."""
     tried = folder / f"coterie-{os.getpid()}-try"
     try:
         given = set((folder / "cgroup.controllers").read_text().split())

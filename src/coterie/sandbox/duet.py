@@ -17,21 +17,21 @@ from coterie.sandbox.values import acting, same
 from coterie.sandbox.worker import Worker
 
 MOST_CALLS = 1_000
-"""Of one test."""
+"""Maximum number of calls of one test."""
 MOST_ITEMS = 1_000
-"""Items that are drawn from an iterator of the partner alone."""
+"""Maximum number of items that are drawn from an iterator of the partner alone."""
 PASSING = ("returned", "asked", "loaded")
 HANDING = ("call", "send", "setattr", "setitem")
 """Verbs with which a side hands something over; with the others it only looks."""
 SILENT = ("hash",)
-"""Verbs whose answers are nothing that a program sees."""
+"""Verbs whose answers a program does not see."""
 NOTHING: Message = {"status": "returned", "value": None}
-"""What comes of a method that only changes its object: it has said nothing."""
+"""The reply of a method that only changes its object, and so says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One answer of the partner.
+    """An answer of the partner to a call, with the call's arguments.
 
     args: of the call, before those of the call that gave the function. values: what it returned, and what its arguments
     were afterwards.
@@ -42,7 +42,7 @@ class Told:
 
     @property
     def changes(self) -> bool:
-        """Whether an argument is another afterwards."""
+        """True if an argument is another after the call."""
         return any(map(self.changes_at, range(len(self.args))))
 
     def changes_at(self, at: int) -> bool:
@@ -51,12 +51,12 @@ class Told:
 
 
 Swap = Callable[[int, Sequence[Any], Message], Message]
-"""What the caller is told instead, from the answer's place among all, the call's arguments and the true answer."""
+"""A function that replaces an answer, given its place among all, the call's arguments and the true answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One call of the caller's function.
+    """A call of the caller's function, with all that the partner answered in it.
 
     answer: how it ended. told: what the partner answered, in truth, first while the caller was loaded. drawn: what its
     iterators gave, each as one.
@@ -68,7 +68,7 @@ class Played:
 
 
 class Duet:
-    """One function that may call another, which is elsewhere.
+    """A function in one sandbox that may call a function in another.
 
     Where the partner hands back what the caller has just told it, in answer to a callback, it has answered nothing.
 
@@ -104,7 +104,7 @@ class Duet:
         self._at_load: tuple[list[Told], dict[int, tuple[Any, ...]]] = ([], {})
 
     def begin(self, swap: Swap | None = None, *, watch: bool = False) -> bool:
-        """Loads both programs anew, with no memory of what was played before; whether they load.
+        """Loads both programs anew, with no memory of what was played before; returns True if both load.
 
         Args:
             swap: of what the caller asks for while it is loaded, as a table, or a decorator.
@@ -125,11 +125,11 @@ class Duet:
 
     @property
     def dead(self) -> bool:
-        """Whether one of the sandboxes answers no more, which says nothing of the programs."""
+        """True if one of the sandboxes answers no more, which says nothing of the programs."""
         return self.caller.dead or self.partner.dead
 
     def play(self, args: Sequence[Any], swap: Swap | None = None, most: int = MOST_CALLS) -> Played:
-        """The caller's function on some arguments, as `encode` writes them. most: calls of the partner's."""
+        """Calls the caller's function with some arguments, as `encode` writes them. most: calls of the partner's."""
         told, given = self._at_load
         self._swap, self._told, self._said, self._left = swap, list(told), [], most
         self._given, self._drawn, self._outer = dict(given), {}, []
@@ -144,7 +144,7 @@ class Duet:
         return Played(answer, tuple(self._told), tuple(drawn))
 
     def directly(self, args: Sequence[Any]) -> list[Any]:
-        """What the partner alone makes of some arguments; it may call nothing.
+        """Calls the partner alone with some arguments; it may call nothing.
 
         Returns:
             what it gives, or what comes of a function or an iterator that it gives, and what the arguments are
@@ -164,7 +164,7 @@ class Duet:
         return [value, *after(args, message)]
 
     def _settled(self, side: Worker, message: Message, depth: int) -> Message:
-        """A side's last word, once all that it asks of the other has been answered."""
+        """Returns a side's last message, once all that it asks of the other has been answered."""
         while message["status"] == "asked":
             self._left -= 1
             if depth > DEEPEST or self._left < 0 or self._late >= MOST_TIMEOUTS:
@@ -176,7 +176,7 @@ class Duet:
         return message
 
     def _asked(self, asked: Message, depth: int) -> Message:
-        """What the caller is told to what it asks."""
+        """Returns the reply to a question of the caller's."""
         said = len(self._said)
         self._outer.append(asked["args"])
         reply = self._settled(self.partner, self.partner.call(PASSING, **call_of(asked, self.called)), depth + 1)
@@ -185,7 +185,7 @@ class Duet:
         return reply if back else self._heard(asked, reply)
 
     def _asked_back(self, asked: Message, depth: int) -> Message:
-        """What the partner is told to what it asks of a thing it was given: what it hands over is an answer too."""
+        """Returns the reply to the partner's use of a thing it was given: what it hands over is an answer too."""
         outer = self._outer[-1] if self._outer else []
         names = 1 if asked["verb"] in NAMING else 0
         handed = asked["args"][names:] if asked["verb"] in HANDING else []
@@ -204,7 +204,7 @@ class Duet:
         return reply
 
     def _heard(self, asked: Message, reply: Message) -> Message:
-        """Notes what the partner answered, and gives what the caller is told."""
+        """Notes the partner's answer, and returns what the caller is told."""
         target, verb = asked["target"], asked["verb"]
         given = () if target is None else self._given.get(target, ())
         if verb in SILENT or (target is not None and reply == NOTHING):
@@ -223,7 +223,7 @@ class Duet:
         return reply if self._swap is None else self._swap(len(self._told) - 1, which, reply)
 
     def _home(self, value: Any) -> Any:
-        """A result in which the partner's own things are the data that they are, where they are some."""
+        """Returns a result in which the partner's own objects are replaced by their data, where they have some."""
         match value:
             case {"object": [int(number)]} if number < 0 < self._left:
                 self._left -= 1
@@ -238,5 +238,5 @@ class Duet:
 
 
 def after(args: Sequence[Any], reply: Message) -> list[Any]:
-    """What a call's arguments, by place, are once it has returned."""
+    """Returns the arguments of a call, by place, as they are once it has returned."""
     return [reply.get("changed", {}).get(str(at), arg) for at, arg in enumerate(args)]

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 SCALARS = (type(None), bool, int, float, str)
 COPIED = (list, tuple, dict, set, frozenset)
 LONGEST = 1000
-"""Items, or characters, of a value that is noted."""
+"""Maximum number of items, or characters, of a value that is noted."""
 MOST_COPIED = 100_000
-"""Items copied in one call."""
+"""Maximum number of items that are copied in one call."""
 UNSEEN = object
-"""Stands for a value that is not noted."""
+"""A stand-in for a value that is not noted."""
 
 
 class Eye:
-    """Notes, for each site, the first and the last value of a call, whether any differed, and how many there were."""
+    """Notes of a call: for each site the first and the last value, whether any differed, and how many there were."""
 
     def __init__(self) -> None:
         self.forced: dict[int, Any] = {}
@@ -31,7 +31,7 @@ class Eye:
         self.left = MOST_COPIED
 
     def see(self, site: int, value: Any) -> Any:
-        """Notes a value, and gives it back; or the one that the site is forced to."""
+        """Notes a value, and returns it, or the one that the site is forced to."""
         if site in self.forced:
             value = self.forced[site]
         seen = self.copied(value)
@@ -45,7 +45,7 @@ class Eye:
         return value
 
     def copied(self, value: Any) -> Any:
-        """A value as it is now, where it is plain and small."""
+        """Returns a copy of a value, if it is plain and small; else UNSEEN."""
         kind = type(value)
         if kind in SCALARS:
             return value if kind is not str or len(value) <= LONGEST else UNSEEN
@@ -55,7 +55,7 @@ class Eye:
         return UNSEEN
 
     def report(self, forced: dict[str, Any]) -> dict[str, Any]:
-        """What was seen since the last report, which begins anew. forced: values of sites from here on."""
+        """Returns the notes since the last report, and begins anew. forced: values of sites from here on."""
         sites: list[list[Any]] = []
         for site, (first, last, varied, count) in self.sites.items():
             try:

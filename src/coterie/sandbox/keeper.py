@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 PAUSE_S = 0.0005
-"""Between the first two looks at a program that runs; each is a little longer than the last."""
+"""Seconds between the first two looks at a program that runs; each pause is a little longer than the last."""
 LONGEST_PAUSE_S = 0.01
 LONGEST_LOOK_S = 0.2
-"""Between two looks at a program's time: with several threads it runs faster than the clock."""
+"""Maximum seconds between two looks at a program's time: with several threads it runs faster than the clock."""
 STARVED = 10.0
 """Seconds by the clock that a second of CPU time may take beyond the clock's limit."""
 MOST_SAID = 500
-"""Bytes of what a program said last on its standard error."""
+"""Number of bytes that are kept of the end of a program's standard error."""
 MOVED = "moved "
-"""Before the number of what has been moved up to be removed."""
+"""Prefix, before a number, of the names of files that have been moved up to be removed."""
 MESSAGE_BYTES = 4096
-"""What a line holds beside a value."""
+"""Maximum number of bytes of a line beside its value."""
 
 
 class Become(BaseException):
-    """Raised in a fork: all that was the keeper's is left, and the program begins."""
+    """Raised in a fork, so that it leaves all that was the keeper's and begins the program."""
 
     def __init__(self, begin: Callable[[], None]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Become(BaseException):
 
 
 class Keeper:
-    """Forks programs, one at a time.
+    """The keeper of a sandbox, which forks programs, one at a time.
 
     Args:
         settings: cpu_s and wall_s of a request, total_s of CPU time of all, output_bytes, folder that programs
@@ -71,7 +71,7 @@ class Keeper:
             os.dup2(nothing, number)
 
     def serve(self, ready: dict[str, Any]) -> None:
-        """Answers the host until it is gone."""
+        """Answers the host's requests until the host is gone."""
         try:
             self.say(ready)
             for line in self.requests:
@@ -88,7 +88,7 @@ class Keeper:
         self.host.flush()
 
     def begin(self, **how: Any) -> None:
-        """Starts a program that answers, instead of the one before, and sends on its first line."""
+        """Starts a program that answers, instead of the one before, and sends the host its first line."""
         self.end()
         self.clean()
         (theirs, self.to), (self.of, answers) = os.pipe(), os.pipe()
@@ -104,7 +104,7 @@ class Keeper:
         self.next_line()
 
     def watched(self) -> Watch:
-        """The program's time, from now: of one test, and no more than is left of all."""
+        """Returns a watch of the program's time from now: that of one test, and no more than is left of all."""
         ended = resource.getrusage(
             resource.RUSAGE_CHILDREN
         )  # these are programs that have ended; the keeper has no other children
@@ -112,7 +112,7 @@ class Keeper:
         return Watch(self.pid, min(self.settings["cpu_s"], left), self.settings["wall_s"])
 
     def tell(self, line: str, fresh: bool) -> None:
-        """Hands a line to the program and sends on its next. fresh: its CPU time begins anew."""
+        """Hands a line to the program and sends the host its next one. fresh: its CPU time begins anew."""
         if self.pid:
             ends = self.watch.cpu_ends
             self.watch = self.watched()
@@ -124,7 +124,7 @@ class Keeper:
             self.say({"ended": {"status": "error", "code": 0}})
 
     def next_line(self, data: bytes = b"") -> None:
-        """The program's next line, once it has been given some bytes; or how it ended."""
+        """Sends the host the program's next line, once it has been given some bytes; or how it ended."""
         longest = self.settings["output_bytes"] + MESSAGE_BYTES
         while b"\n" not in self.unread:
             left = self.watch.left()
@@ -150,7 +150,7 @@ class Keeper:
         return self.say({"said": line.decode("utf-8", "replace")})
 
     def ended(self, why: dict[str, Any] | None = None) -> None:
-        """Says how the program ended: as told, or by itself."""
+        """Tells the host how the program ended: as given, or by itself."""
         code = self.end(0.0 if why else 0.2)  # a program that has closed its pipe is about to end by itself
         self.say({"ended": why or {"status": "error", "code": code}})
 
@@ -170,7 +170,7 @@ class Keeper:
         return os.waitstatus_to_exitcode(status)
 
     def run(self, source: str, stdin: str) -> None:
-        """A whole program, with files for its standard streams: what it wrote, and how it ended."""
+        """Runs a whole program with files for its standard streams, and sends the host its output, or how it ended."""
         self.end()
         self.clean()
         streams = [temporary() for _ in range(3)]
@@ -224,7 +224,7 @@ class Keeper:
         raise Become(become)
 
     def clean(self) -> None:
-        """Empties the folder that programs write in, as far as the last one lets it: what is left is its own.
+        """Empties the folder that programs write in, as far as the last program's files can be removed.
 
         What lies in a folder is moved up before that goes: so no path is long, however deep they nest.
         """
@@ -248,7 +248,7 @@ class Keeper:
 
 
 def opened(path: str) -> bool:
-    """Whether this is a folder; it can be emptied now."""
+    """Returns True if this is a folder, which can be emptied now."""
     folder = stat.S_ISDIR(os.lstat(path).st_mode)
     if folder:
         os.chmod(path, 0o700)  # noqa: PTH101
@@ -256,7 +256,7 @@ def opened(path: str) -> bool:
 
 
 class Watch:
-    """What a process may still take, counted from now: of CPU time, where the system tells it, and of the clock.
+    """The time that a process may still take from now: of CPU time, where the system tells it, and of the clock.
 
     The clock's limit is for who sleeps: what works although it is given little of a busy machine has longer.
     """
@@ -268,14 +268,14 @@ class Watch:
         self.wall_ends = time.monotonic() + wall_s
 
     def left(self) -> float:
-        """Seconds until it is worth another look; none when its time is over."""
+        """Returns the seconds until it is worth another look; 0 or less when the time is over."""
         cpu = cpu_of(self.pid)
         wall_ends = self.wall_ends + STARVED * (cpu - self.cpu)
         return min(self.cpu_ends - cpu, wall_ends - time.monotonic(), LONGEST_LOOK_S)
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU time that a process has taken, all threads; 0 where the system has no such clock."""
+    """Returns the seconds of CPU time of all threads of a process; 0 where the system has no such clock."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except (OSError, AttributeError):
@@ -309,7 +309,7 @@ def reaped(pid: int, watch: Watch) -> tuple[bool, int]:
 
 
 def temporary() -> int:
-    """A file without a name."""
+    """Returns the descriptor of a new file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("stream")
     import tempfile
@@ -319,7 +319,7 @@ def temporary() -> int:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Sets limits that cannot be raised again."""
+    """Sets resource limits that cannot be raised again."""
     for name, most in limits.items():
         which = getattr(resource, name)
         hard = resource.getrlimit(which)[1]
@@ -339,20 +339,20 @@ def forbid(code: bytes) -> None:
 
 
 def called(result: int, name: str) -> None:
-    """Raises OSError where a function of the C library has failed."""
+    """Raises OSError if a function of the C library has failed."""
     if result != 0:
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def mounted(folder: str, size: int, inodes: int) -> bool:
-    """Whether a new file system of bounded size and number of files lies over a folder."""
+    """Mounts a new file system of bounded size and number of files over a folder; returns True if that worked."""
     options = f"size={size},nr_inodes={inodes},mode=1777".encode()
     nosuid_nodev_noexec = 2 | 4 | 8
     return ctypes.CDLL(None).mount(b"tmpfs", folder.encode(), b"tmpfs", nosuid_nodev_noexec, options) == 0
 
 
 def surrender(user: int | None) -> None:
-    """Becomes another user where this is root, and gives up every capability."""
+    """Becomes another user, if one is given, and gives up every capability."""
     if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
@@ -364,7 +364,7 @@ def surrender(user: int | None) -> None:
 
 
 def main() -> None:
-    """Serves, as the settings on the command line say."""
+    """Runs the keeper with the settings on the command line."""
     settings = loads(sys.argv[1])
     sys.argv[1:] = []
     sys.path[:0] = settings["libraries"]

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     Hold = Callable[[Any], dict[str, list[int]] | None]
-    """What crosses instead of something that is no data, by its kind and number; None: it is data."""
+    """A function that gives the kind and number as which something that is no data crosses; None: it is data."""
 
 DEEPEST = 64
-"""Levels of nesting of a plain value."""
+"""Maximum depth of nesting of a plain value."""
 LARGEST_BITS = 10_000
-"""Of an integer: JSON writes it in decimal, which Python bounds."""
+"""Maximum number of bits of an integer: JSON writes it in decimal, which Python bounds."""
 
 
 class NotPlain(ValueError):
-    """A value that is not plain data."""
+    """Raised for a value that is not plain data."""
 
 
 def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
-    """A plain value as JSON.
+    """Returns a plain value as JSON.
 
     Args:
         hold: of what is no data, which crosses as a number; None: it does not cross.
@@ -57,7 +57,7 @@ def encode(value: Any, hold: Hold | None = None, depth: int = 0) -> Any:
 
 
 def decode(value: Any, proxy: Callable[[str, int], Any] | None = None, depth: int = 0) -> Any:
-    """The plain value of some JSON.
+    """Returns the plain value of some JSON.
 
     Args:
         proxy: makes what stands for something of the other side, of its kind and number.
@@ -97,7 +97,7 @@ def _items(name: str, each: Callable[[Any], Iterator[Any]]) -> Callable[[Any, Ho
 
 
 def _unordered(name: str, each: Callable[[Any], Iterator[Any]]) -> Callable[[Any, Hold | None, int], Any]:
-    """A set's items, the same in every process."""
+    """Returns a function that encodes a set's items in an order that is the same in every process."""
     return lambda value, hold, depth: {name: sorted((encode(item, hold, depth) for item in each(value)), key=dumps)}
 
 
@@ -131,7 +131,7 @@ SPLIT: dict[type, Callable[[Any, Hold | None, int], Any]] = {
     },
 }
 COUNTED = _pairs("Counter")
-"""Of a Counter, known by its name: its module starts slowly."""
+"""A function that encodes a Counter, which is known by its name: its module starts slowly."""
 ACTING = ("function", "iterator", "object")
 
 
@@ -143,7 +143,7 @@ def _counter(counts: dict[Any, Any]) -> Any:
 
 CLASSES = (int, float, str, bool, list, dict, tuple, set, frozenset, bytes, complex, object)
 TYPES = {cls.__name__: cls for cls in CLASSES}
-"""Classes that cross, by their names."""
+"""Classes that may cross the border, by their names."""
 BUILD: dict[str, Callable[[list[Any]], Any]] = {
     "float": lambda parts: {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[parts[0]],
     "type": lambda parts: TYPES[parts[0]],

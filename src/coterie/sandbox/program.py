@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 LONGEST_MESSAGE = 500
-"""Characters of an error's message."""
+"""Maximum number of characters of an error's message."""
 CHANGED = (list, dict, set, bytearray, deque)
-"""What a function may change that it was given."""
+"""Types of arguments that a function may change."""
 
 
 def serve(requests: int, answers: int, how: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def run(source: str) -> NoReturn:
 
 
 def status(what: Callable[[], object]) -> int:
-    """What a piece of a program leaves as its exit status."""
+    """Runs a piece of a program, and returns its exit status."""
     try:
         what()
     except SystemExit as error:
@@ -88,7 +88,7 @@ def status(what: Callable[[], object]) -> int:
 
 
 def leave_by_name() -> None:
-    """`exit` and `quit`, which Python's `site` would have made."""
+    """Defines `exit` and `quit`, which Python's `site` would have made."""
 
     def leave(code: object = None) -> NoReturn:
         raise SystemExit(code)
@@ -97,7 +97,7 @@ def leave_by_name() -> None:
 
 
 def fresh(name: str) -> dict[str, Any]:
-    """A new module's names."""
+    """Returns the names of a new module."""
     module = type(sys)(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module
@@ -105,11 +105,11 @@ def fresh(name: str) -> dict[str, Any]:
 
 
 class Over(BaseException):
-    """Nobody asks any more."""
+    """Raised when nobody asks any more."""
 
 
 class Side:
-    """One of the two that speak: a program, or the tests of one."""
+    """One of the two sides that speak with each other: a program, or the tests of one."""
 
     def __init__(self, incoming: Any, outgoing: Any) -> None:
         self.incoming = incoming
@@ -147,7 +147,7 @@ class Side:
             self.answer(self.hear())
 
     def check(self, source: str, name: str) -> None:
-        """Test code that defines `check(candidate)`: each of its asserts, which has become a call of `__record__`."""
+        """Runs test code that defines `check(candidate)`; each of its asserts has become a call of `__record__`."""
         self.crossing = True
         names = fresh("tests")
         names["__record__"] = self.record
@@ -168,7 +168,7 @@ class Side:
         self.say(guarded(tests))
 
     def record(self, test: Callable[[], Any]) -> None:
-        """Says whether an assert held."""
+        """Tells the host whether an assert held."""
         try:
             held = bool(test())
         except Exception:
@@ -177,7 +177,7 @@ class Side:
         self.hear()
 
     def ask(self, target: int | None, args: Any, kwargs: dict[str, Any], verb: str = "call") -> Any:
-        """Has the other side call something, and gives what comes of it. Raises what was raised there."""
+        """Has the other side call something, and returns the result. Raises what was raised there."""
         self.say({
             "status": "asked", "target": target, "verb": verb,
             "args": [encode(arg, self.things.hold) for arg in args],
@@ -197,13 +197,13 @@ class Side:
         raise raised(answer.get("message") or f"it gave {answer['status']}")
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Calls what the other side asks for, or tells what was seen."""
+        """Makes the call that the other side asks for, or tells which values were seen."""
         if "look" in message:
             return self.say(guarded(lambda: self.eye.report(message["look"])))
         return self.say(guarded(lambda: self.called(**message["call"])))
 
     def called(self, args: Any, kwargs: Any, name: str = "", target: int | None = None, verb: str = "call") -> Any:
-        """One call: of a function by its name, of a method of that name of a class `Solution`, or of what was given."""
+        """Makes one call: of a function by its name, of that method of a class `Solution`, or of a given thing."""
         proxy = self.things.proxy if self.crossing else None
         hold = self.things.hold if self.crossing else None
         args = [decode(arg, proxy) for arg in args]
@@ -225,7 +225,7 @@ class Side:
         return {"status": "returned", "value": encode(value, hold)}
 
     def hear(self) -> dict[str, Any]:
-        """The next message.
+        """Returns the next message.
 
         Raises:
             Over: there are no more.
@@ -236,13 +236,13 @@ class Side:
         return loads(line.decode())
 
     def say(self, message: dict[str, Any]) -> None:
-        """Sends one line."""
+        """Sends one message as a line."""
         self.outgoing.write(dumps(message).encode() + b"\n")
         self.outgoing.flush()
 
 
 def change(given: Any, new: Any) -> None:
-    """Makes something that was given hold what it was changed into."""
+    """Puts the new content of a changed argument into the original object."""
     if isinstance(given, list | bytearray):
         given[:] = new
     else:
@@ -251,7 +251,7 @@ def change(given: Any, new: Any) -> None:
 
 
 def guarded(what: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a request comes to: whatever it raises becomes its answer."""
+    """Returns the answer to a request; whatever it raises becomes its answer."""
     try:
         return what()
     except MemoryError:
@@ -272,5 +272,5 @@ def guarded(what: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def text(words: str) -> str:
-    """Words that a line can hold."""
+    """Returns words, cut, as text that a line can hold."""
     return words[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()

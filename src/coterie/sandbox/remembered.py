@@ -19,7 +19,7 @@ from coterie.sandbox.syntax import tree_of
 
 MOST_BYTES = 64 << 20
 LONGEST_PROGRAM = 20_000
-"""Characters of a program that is looked at; a longer one is not remembered."""
+"""Maximum number of characters of a program whose results are cached."""
 PURE = frozenset(
     [
         "__future__",
@@ -51,7 +51,7 @@ PURE = frozenset(
         "unicodedata",
     ]
 )
-"""Modules that give the same for the same."""
+"""Modules that give the same results for the same arguments."""
 OTHERS = sys.stdlib_module_names - PURE
 """Modules that a pure one may hold under their names."""
 ASIDE = frozenset(
@@ -75,7 +75,7 @@ ASIDE = frozenset(
         "__import__",
     ]
 )
-"""Names by which a program may look elsewhere."""
+"""Names by which a program may look at more than its arguments."""
 REACHING = frozenset(
     [
         *(
@@ -99,17 +99,17 @@ REACHING = frozenset(
         *("f_back", "f_builtins", "f_code", "f_globals", "f_locals", "tb_frame", "tb_next"),
     ]
 )
-"""Attributes, and names that modules give, by which it may do so too."""
+"""Attributes, and names that modules give, by which a program may look at more than its arguments."""
 SPECIAL = frozenset(["__init__", "__name__", "__class__"])
-"""Attributes of Python's own that lead nowhere."""
+"""Special attributes of Python that lead to nothing else."""
 ALONE = frozenset(["type", "wraps"])
-"""What takes names as texts, unless it is called with one argument."""
+"""Functions that take names as texts, unless they are called with one argument."""
 READS = re.compile(r"\{[^{}:!]*[.\[]")
-"""A field of a format that reads an attribute or an item."""
+"""Pattern of a field in a format that reads an attribute or an item."""
 
 
 class Remembered:
-    """Texts by key, the least recently used forgotten first."""
+    """A cache of texts by key, the least recently used forgotten first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
@@ -118,7 +118,7 @@ class Remembered:
         self._lock = threading.Lock()
 
     def get(self, key: str) -> str | None:
-        """What is kept under a key."""
+        """Returns the text that is kept under a key, or None."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
@@ -142,13 +142,13 @@ class Remembered:
 
 
 def decided(program: str, answers: Iterable[Message]) -> bool:
-    """Whether answers are the program's own doing alone, and would be the same again."""
+    """Returns True if answers are the program's own doing alone, and would be the same again."""
     own = all(answer["status"] in ("ok", "refused") or "kind" in answer for answer in answers)
     return own and by_itself(program)
 
 
 def by_itself(program: str) -> bool:
-    """Whether a program looks at nothing but what it is given: no chance, no time, no files."""
+    """Returns True if a program looks at nothing but its arguments: no chance, no time, no files."""
     if len(program) > LONGEST_PROGRAM:
         return False
     tree = tree_of(program)
@@ -169,7 +169,7 @@ def _takes_one(call: ast.Call) -> bool:
 
 
 def _name(node: ast.AST) -> str:
-    """How a node calls what it stands for."""
+    """Returns the name by which a node refers to something; "" if it has none."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -180,7 +180,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _modules(node: ast.AST) -> list[str]:
-    """Names that an import gives to modules."""
+    """Returns the names that an import gives to modules."""
     if isinstance(node, ast.Import):
         return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -215,6 +215,6 @@ def _looks_aside(node: ast.AST, modules: set[str], passed_on: bool) -> bool:
 
 
 def _reaches(name: str) -> bool:
-    """Whether an attribute of that name may lead elsewhere."""
+    """Returns True if an attribute of that name may lead elsewhere."""
     special = name.startswith("__") and name not in SPECIAL
     return special or name in REACHING or not OTHERS.isdisjoint((name, name.strip("_")))

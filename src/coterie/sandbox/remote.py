@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     Ask = Callable[..., Any]
-    """Has the other side do something: the thing's number, arguments, keyword arguments, verb."""
+    """A function that has the other side do something: the thing's number, arguments, keyword arguments, verb."""
 
 UNARY = {"next": next, "len": len, "iter": iter, "str": str, "repr": repr, "bool": bool, "hash": hash, "abs": abs,
          "neg": _operator.neg, "int": int, "float": float, "reversed": reversed}  # fmt: skip
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 TURNED = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor")
-"""Operations that are tried the other way round where the left operand does not know the right one."""
+"""Operations that are tried the other way round if the left operand does not know the right one."""
 KEYED = ("getitem", "setitem", "delitem", "contains")
 PASSED: dict[str, Callable[..., Any]] = {
     "call": lambda thing, *args, **kwargs: thing(*args, **kwargs),
     "next": next,
     "send": lambda thing, value: thing.send(value),
 }
-"""What may be asked of a function or an iterator, by verb."""
+"""Operations that may be asked of a function or an iterator, by verb."""
 
 
 def _turned(name: str) -> Callable[..., Any]:
@@ -43,15 +43,15 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(_operator, name) for name in (*COMPARED, *TURNED, *KEYED)},
     **{f"r{name}": _turned(name) for name in TURNED},
 }  # fmt: skip
-"""What may be asked of an object."""
+"""Operations that may be asked of an object, by verb."""
 NAMING = ("getattr", "setattr")
 """Verbs whose first argument is a name in the program."""
 PLAIN = "plain"
-"""The verb that asks for a thing as the data it is."""
+"""The verb that asks for an object as the data it is."""
 
 
 class Thing:
-    """An object of the other side: attributes, methods and operators are asked for there."""
+    """A proxy of an object of the other side: attributes, methods and operators are asked for there."""
 
     __slots__ = ("__weakref__", "_ask", "_number")
 
@@ -74,7 +74,7 @@ for _verb in OPERATIONS.keys() - {"getattr", "send"}:
 
 
 class Iterator:
-    """An iterator of the other side."""
+    """A proxy of an iterator of the other side."""
 
     def __init__(self, ask: Ask, number: int) -> None:
         self.ask = ask
@@ -87,12 +87,12 @@ class Iterator:
         return self.ask(self.number, (), {}, "next")
 
     def send(self, value: Any) -> Any:
-        """What a generator makes of a value."""
+        """Sends a value to the generator, and returns the next that it yields."""
         return self.ask(self.number, (value,), {}, "send")
 
 
 class Things:
-    """What one side has given, by number, and what stands for the other's.
+    """Things that one side has given to the other, by number, and proxies of the other's things.
 
     Args:
         ask: has the other side do something.
@@ -107,7 +107,7 @@ class Things:
         self.strangers: dict[int, Thing] = {}
 
     def hold(self, thing: Any) -> dict[str, list[int]] | None:
-        """What crosses instead of something that acts: an object under one number, however often; None: it is data."""
+        """Returns the kind and number as which something that acts crosses, one per object; None: it is data."""
         if isinstance(thing, Thing):
             return {"object": [-1 - thing._number]}  # noqa: SLF001  (back where it lives)
         if self.objects and is_object(thing):
@@ -120,12 +120,12 @@ class Things:
         return {"iterator": [self.keep(thing)]} if hasattr(type(thing), "__next__") else None
 
     def keep(self, thing: Any) -> int:
-        """The number under which the other side may use something."""
+        """Keeps something, and returns the number under which the other side may use it."""
         self.given.append(thing)
         return len(self.given) - 1
 
     def proxy(self, kind: str, number: int) -> Any:
-        """What stands for something of the other side; or what went there and comes home. Raises: LookupError."""
+        """Returns a proxy of the other side's thing, or the own thing that comes home. Raises: LookupError."""
         if kind == "function":
             return lambda *args, **kwargs: self.ask(number, args, kwargs)
         if kind == "iterator":
@@ -137,7 +137,7 @@ class Things:
         return self.strangers.setdefault(number, Thing(self.ask, number))
 
     def used(self, target: int, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What comes of using something that was given.
+        """Uses something that was given, and returns the result.
 
         Raises:
             LookupError: nothing that may be done with it.
@@ -147,7 +147,7 @@ class Things:
 
 
 def is_object(thing: Any) -> bool:
-    """Whether something is more than data, a function or an iterator: a class of the program's own, or one of its."""
+    """Returns True if something is more than data, a function or an iterator: a program's own class, or one of its."""
     kind = type(thing)
     if isinstance(thing, type) or (kind.__module__ == "program" and not issubclass(kind, (str, int, float))):
         return True

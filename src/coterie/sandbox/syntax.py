@@ -19,7 +19,7 @@ _ONE = threading.Lock()
 
 
 def tree_of(source: str | bytes, mode: str = "exec") -> Any:
-    """The tree of a program, or of an expression (mode "eval"); None where it is none."""
+    """Returns the tree of a program, or of an expression (mode "eval"); None if it does not parse."""
     with _ONE, warnings.catch_warnings(), _uncollected():
         warnings.simplefilter("ignore")
         try:

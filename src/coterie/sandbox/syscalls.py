@@ -38,15 +38,15 @@ ALLOWED = """
 COMMANDS = [
     fcntl.F_DUPFD, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL,
 ]  # fmt: skip
-"""Of `fcntl`: no locks, no leases, no larger pipes, no owner who is signalled."""
+"""Commands of `fcntl` that are allowed: no locks, no leases, no larger pipes, no owner who is signalled."""
 REQUESTS = [0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451]
-"""Of `ioctl`: what Python asks of a file (TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX); none signals."""
+"""Requests of `ioctl` that Python makes of a file (TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX)."""
 OF_KEEPERS = "clone fork vfork execve kill wait4 mount capset seccomp memfd_create prlimit64 fcntl ioctl pidfd_open"
 
 
 @lru_cache
 def of_programs() -> bytes:
-    """The filter of what runs a program, compiled for this machine.
+    """Returns the filter of a process that runs a program, compiled for this machine.
 
     Raises:
         OSError: libseccomp is missing.
@@ -65,7 +65,7 @@ def of_programs() -> bytes:
 
 @lru_cache
 def of_keepers() -> bytes:
-    """The filter of a whole sandbox, in which programs get their own.
+    """Returns the filter of a whole sandbox, in which programs get their own.
 
     Raises:
         OSError: libseccomp is missing.

@@ -10,18 +10,18 @@ from coterie.sandbox.values import acting
 from coterie.sandbox.worker import Worker
 
 MOST_MESSAGES = 100_000
-"""Of one trial."""
+"""Maximum number of messages of one trial."""
 MOST_TIMEOUTS = 3
-"""Calls out of time after which a program is not called again: the rest are out of time too."""
+"""Number of calls out of time after which a program is not called again: the rest are out of time too."""
 LONGEST_CALL = 1 << 16
-"""Characters of a call's arguments and value that is told: an episode's log keeps it."""
+"""Maximum number of characters of a call's arguments and value that is told: an episode's log keeps it."""
 DEEPEST = 50
-"""Calls within calls, from one side to the other and back."""
+"""Maximum depth of calls within calls, from one side to the other and back."""
 TOO_MUCH: Message = {"status": "error", "kind": "RecursionError", "message": "the tests and the program go on for ever"}
 
 
 class Trial:
-    """One program under test code that defines `check(candidate)`.
+    """A trial of one program under test code that defines `check(candidate)`.
 
     Args:
         judge: an unused sandbox.
@@ -41,11 +41,11 @@ class Trial:
         self._messages = 0
 
     def run(self, tests: str) -> Message:
-        """The last word of the tests: done, or how they ended."""
+        """Runs the tests, and returns their last message: done, or how they ended."""
         return self._heard(self.judge.check(tests, self.name), "done", 0)
 
     def _heard(self, message: Message, wanted: str, depth: int) -> Message:
-        """What the tests come to say, once all that they ask before it has been answered."""
+        """Returns the tests' next message but questions and asserts, once all that they ask has been answered."""
         while message["status"] in ("asked", "held"):
             self._messages += 1
             if message["status"] == "held":
@@ -57,7 +57,7 @@ class Trial:
         return message
 
     def _program(self, asked: Message, depth: int) -> Message:
-        """What the program answers to the tests, once what it asks of them has been answered."""
+        """Returns the program's answer to the tests, once all that it asks of them has been answered."""
         first = asked["target"] is None
         if depth > DEEPEST or self._messages > MOST_MESSAGES:
             return TOO_MUCH
@@ -83,17 +83,17 @@ class Trial:
 
 
 SAYS = ("asked", "held", "returned")
-"""What test code may say while it is asked something."""
+"""Statuses of the messages that test code may send while it is asked something."""
 
 
 def call_of(asked: Message, name: str = "") -> dict[str, Any]:
-    """What one side asked for, as the other is told: a function by its name, or what it has given by its number."""
+    """Returns one side's request as a call for the other: a function by its name, or a given thing by its number."""
     call = {"args": asked["args"], "kwargs": asked["kwargs"]}
     return call | ({"name": name} if asked["target"] is None else {"target": asked["target"], "verb": asked["verb"]})
 
 
 def outcome(trial: Trial, last: Message, untried: int) -> dict[str, Any] | None:
-    """Asserts passed of all, and how the calls went; None where the tests could not begin.
+    """Returns the number of asserts that held, of all, and how the calls went; None if the tests could not begin.
 
     Args:
         untried: asserts in the tests' text: at least so many there are where not all could be tried.

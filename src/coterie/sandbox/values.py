@@ -13,7 +13,7 @@ from typing import Any
 from coterie.sandbox.plain import ACTING, DEEPEST, LARGEST_BITS, TYPES
 
 FLOAT_BITS = 1024
-"""An integer of so many is larger than any float."""
+"""Number of bits from which on an integer is larger than any float."""
 
 SEQUENCES = ("tuple", "deque", "list")
 TABLES = ("dict", "Counter", "OrderedDict")
@@ -22,7 +22,7 @@ BYTES = ("bytes", "bytearray")
 
 
 def is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether some JSON is what `encode` writes: looked at, not built."""
+    """Returns True if some JSON has the form that `encode` writes: looked at, not built."""
     if depth > DEEPEST + 2:
         return False
     if isinstance(value, list):
@@ -36,7 +36,7 @@ def is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def acting(value: Any) -> list[int]:
-    """The numbers of the functions and iterators in a plain value."""
+    """Returns the numbers of the functions, iterators and objects in a plain value."""
     if isinstance(value, list):
         return [number for item in value for number in acting(item)]
     if not isinstance(value, dict):
@@ -50,7 +50,7 @@ def _are(*kinds: type) -> Callable[[list[Any]], bool]:
 
 
 def _is_real(value: Any) -> bool:
-    """Whether a part of a complex number is one that a float can hold."""
+    """Returns True if a part of a complex number is one that a float can hold."""
     if type(value) is int:
         return value.bit_length() < FLOAT_BITS
     return type(value) is float or value in ({"float": ["nan"]}, {"float": ["inf"]}, {"float": ["-inf"]})
@@ -74,11 +74,11 @@ FITS: dict[str, Callable[[list[Any]], bool]] = {
     "range": lambda content: _are(int, int, int)(content) and content[2] != 0 and max(map(abs, content)) < 1 << 62,
     "complex": lambda content: len(content) == 2 and all(map(_is_real, content)),
 }
-"""What a kind of value may hold."""
+"""Checks of the content of each kind of value."""
 
 
 def same(expected: Any, given: Any) -> bool:
-    """Whether two plain values, as JSON, are equal, as Python has it, with tolerance where a float is expected.
+    """Returns True if two plain values, as JSON, are equal as in Python, with tolerance where a float is expected.
 
     Sequences are equal by their items, whatever their type; True and False are no numbers here.
     """
@@ -106,7 +106,7 @@ def _same_unordered(kind: str, content: list[Any], other: str, given: list[Any])
 
 
 def canonical(value: Any) -> str:
-    """A plain value as text that equal ones share: 1, 1.0 and True are one key of a dict."""
+    """Returns a plain value as text that equal ones share: 1, 1.0 and True are one key of a dict."""
     if isinstance(value, bool):
         return str(int(value))
     if (number := _number(value)) is not None:
@@ -123,7 +123,7 @@ def canonical(value: Any) -> str:
 
 
 def written(value: Any) -> str:
-    """A plain value, as JSON, as Python writes it; a set's items in order, the same in every process."""
+    """Returns a plain value, given as JSON, as Python writes it; a set's items in order, the same in every process."""
     if isinstance(value, list):
         return f"[{_listed(value)}]"
     if not isinstance(value, dict):
@@ -150,7 +150,7 @@ WRITTEN: dict[str, Callable[[list[Any]], str]] = {
     "range": lambda content: f"range({_listed(content)})",
     "type": lambda content: content[0],
 }
-"""How Python writes a kind of value; the others are calls of their names."""
+"""Functions that write a kind of value as Python does; the other kinds are calls of their names."""
 
 
 def _split(value: Any) -> tuple[str, list[Any]]:
@@ -182,7 +182,7 @@ def _number(value: Any) -> int | float | complex | None:
 
 
 def _whole(number: complex) -> int | None:
-    """A finite number without a fraction, as an integer."""
+    """Returns a finite number without a fraction as an integer; None for others."""
     if isinstance(number, int):
         return number
     real = number.real

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Usual:
-    """What `json.loads` reads with."""
+    """Settings with which `json.loads` reads."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -31,12 +31,12 @@ _parts = make_encoder(None, _unknown, encode_basestring_ascii, None, ": ", ", ",
 
 
 def dumps(value: Any) -> str:
-    """A value as JSON, in ASCII, on one line."""
+    """Returns a value as JSON, in ASCII, on one line."""
     return "".join(_parts(value, 0))
 
 
 def loads(line: str) -> Any:
-    """The value of some JSON.
+    """Returns the value of some JSON.
 
     Raises:
         ValueError: it is none.

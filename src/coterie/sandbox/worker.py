@@ -22,20 +22,20 @@ from coterie.sandbox.backends import Box, Started, start
 from coterie.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, ended, parsed, read
 
 GRACE_S = 2.0
-"""What a keeper may take beyond the time of its program before its sandbox is killed."""
+"""Seconds that a keeper may take beyond the time of its program before its sandbox is killed."""
 START_S = 30.0
-"""What a keeper may take to start."""
+"""Seconds that a keeper may take to start."""
 CHUNK = 1 << 18
 MOST_SAID, MOST_WRITTEN = 2, 8
-"""All that a program may answer, and write, in all its tests: so many times what it may in one."""
+"""Amounts that a program may answer, and write, in all its tests, in multiples of what it may in one."""
 GONE: Message = {"status": "error", "message": "its sandbox ended"}
 
 
 class Worker:
-    """One sandbox. Once its keeper has failed to answer it is dead, and every further answer says why."""
+    """One sandbox, as the host uses it. Once its keeper has failed to answer it is dead, and every answer says why."""
 
     def __init__(self, box: Box) -> None:
-        """Starts it.
+        """Starts the sandbox.
 
         Raises:
             Unavailable: it could not be started.
@@ -56,7 +56,7 @@ class Worker:
         self._said = 0
 
     def begin(self) -> None:
-        """Waits until it can serve; its total time runs from here.
+        """Waits until the sandbox can serve; its total time runs from here.
 
         Raises:
             Unavailable: it never could.
@@ -72,7 +72,7 @@ class Worker:
     def load(
         self, source: str, *, crossing: bool = False, objects: bool = False, partner: str = "", eye: str = ""
     ) -> Message:
-        """Loads a program.
+        """Loads a program into the sandbox.
 
         Returns:
             loaded, or a failure; or what it asks for, if it has a partner.
@@ -91,7 +91,7 @@ class Worker:
         return self._spoken(self._program, ("loaded", "asked") if partner else ("loaded",))
 
     def check(self, source: str, name: str) -> Message:
-        """Begins test code.
+        """Begins test code in the sandbox.
 
         Returns:
             its first message.
@@ -100,13 +100,13 @@ class Worker:
         return self._spoken(self._program, ("asked", "held", "done"))
 
     def call(self, accepted: Collection[str] = ("returned",), **call: Any) -> Message:
-        """Calls a function of the program, which is loaded again where the call before ended it."""
+        """Calls a function of the program, which is loaded again if the call before ended it."""
         if not self._lives and (loaded := self._spoken(self._program, ("loaded",)))["status"] != "loaded":
             return loaded
         return self.tell({"call": call}, accepted)
 
     def look(self, forced: Mapping[int, Any]) -> list[list[Any]]:
-        """What a watched program's expressions were since the last look: site, varied, count, first, last.
+        """Returns the values of a watched program's expressions since the last look: site, varied, count, first, last.
 
         Args:
             forced: what sites shall be from here on. A program that has ended has seen nothing.
@@ -116,7 +116,7 @@ class Worker:
         return self.tell({"look": forced}, ("seen",)).get("sites", [])
 
     def tell(self, message: dict[str, Any], accepted: Collection[str], *, fresh: bool = True) -> Message:
-        """Hands the program a message and gives its next.
+        """Hands the program a message and returns its next one.
 
         Args:
             fresh: its time begins anew; else what it has asked in between is part of the same call.
@@ -124,7 +124,7 @@ class Worker:
         return self._spoken({"do": "tell", "line": json.dumps(message), "fresh": fresh}, accepted)
 
     def run(self, source: str, stdin: str) -> Message:
-        """A whole program on a standard input.
+        """Runs a whole program on a standard input.
 
         Returns:
             ran, with its output; or a failure.
@@ -140,16 +140,16 @@ class Worker:
 
     @property
     def dead(self) -> bool:
-        """Whether its keeper answers no more: nothing that it says tells of a program."""
+        """True if the keeper answers no more: nothing that the sandbox says then tells of a program."""
         return self._dead is not None
 
     @property
     def lives(self) -> bool:
-        """Whether the program that was begun has not ended."""
+        """True if the program that was begun has not ended."""
         return self._lives
 
     def close(self) -> None:
-        """Kills it as a tree, and leaves nothing behind."""
+        """Kills the sandbox with all its processes, and leaves nothing behind."""
         self._kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -158,7 +158,7 @@ class Worker:
         self._started.cleanup()
 
     def _spoken(self, request: dict[str, Any], accepted: Collection[str]) -> Message:
-        """What the program says to a request; or how it ended."""
+        """Returns the program's message after a request; or how it ended."""
         answer = self._asked(request)
         said = answer.get("said")
         self._lives = self._dead is None and type(said) is str
@@ -167,16 +167,16 @@ class Worker:
         return read(said, accepted) if self._within(len(said), MOST_SAID) else {"status": "output"}
 
     def _within(self, more: int, most: int) -> bool:
-        """Whether all that the program has said and written still fits. most: of one answer's limit, so many."""
+        """Counts more bytes; returns True if all that the program said and wrote fits into `most` answers' limits."""
         self._said += more
         return self._said <= most * (self.box.output_kb << 10)
 
     def _ended(self, answer: dict[str, Any]) -> Message:
-        """How the program ended, as its keeper says; or what became of the keeper."""
+        """Returns how the program ended, as its keeper says; or why the keeper is dead."""
         return self._dead or ended(answer.get("ended"))
 
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The keeper's answer; none where it is dead."""
+        """Returns the keeper's answer to a request; an empty dict if it is dead."""
         deadline = min(time.monotonic() + self.box.longest_s + GRACE_S, self._ends)
         if self._dead is None:
             self._write(json.dumps(request).encode() + b"\n", deadline)
@@ -208,7 +208,7 @@ class Worker:
         return None
 
     def _line(self, deadline: float) -> bytes | None:
-        """The keeper's next line; None when it is dead."""
+        """Returns the keeper's next line; None when it is dead."""
         longest = (self.box.output_kb << 10) * 6 + (1 << 16)  # JSON writes a character as at most six
         seen = 0
         while (end := self._unread.find(b"\n", seen)) < 0:
@@ -223,7 +223,7 @@ class Worker:
         return line
 
     def _taken(self, count: int, deadline: float) -> bytes | None:
-        """So many bytes; None when it is dead before."""
+        """Returns so many of the keeper's bytes; None when it is dead before."""
         while len(self._unread) < count:
             if not self._more(deadline):
                 return None
@@ -232,7 +232,7 @@ class Worker:
         return data
 
     def _more(self, deadline: float) -> bool:
-        """Takes what has come; whether there was anything in time."""
+        """Takes the bytes that have come; returns True if there were any in time."""
         poll = select.poll()
         poll.register(self._out, select.POLLIN)
         left = deadline - time.monotonic()
@@ -253,17 +253,17 @@ class Worker:
         self._kill()
 
     def _kill(self) -> None:
-        """Its group: of a program with no namespace all, of bwrap the child that asks to die with it once it runs."""
+        """Kills the process group: without namespaces all of it, with bwrap also its child, which dies with it."""
         if self._process.poll() is None or self.box.backend == "process":
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
 class Pool:
-    """Sandboxes that have been started and wait, each for the one program it will ever see."""
+    """Sandboxes that have been started and wait, each for the one program it will ever run."""
 
     def __init__(self, box: Box, size: int | None = None) -> None:
-        """Keeps `size` sandboxes waiting; without a size, one a core."""
+        """Keeps `size` sandboxes waiting; without a size, one per core."""
         self.box = box
         self._ready: queue.Queue[Worker | Exception] = queue.Queue(size or os.cpu_count() or 1)
         self._closed = threading.Event()
@@ -273,7 +273,7 @@ class Pool:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[Worker]:
-        """A fresh sandbox, closed afterwards.
+        """Yields a fresh sandbox, which is closed afterwards.
 
         Raises:
             Unavailable: none could be started.
@@ -288,7 +288,7 @@ class Pool:
             ready.close()
 
     def close(self) -> None:
-        """Ends those that wait."""
+        """Ends the sandboxes that wait."""
         self._closed.set()
         while self._starter.is_alive() or not self._ready.empty():
             with contextlib.suppress(queue.Empty):

@@ -17,11 +17,11 @@ from coterie.protocol.http import body_of, check_host, check_key, refusal, unles
 from coterie.serving.desk import Desk
 
 LARGEST = 2_000_000
-"""Bytes of a request, which is parsed where all are answered: of 10 MB that took a second."""
+"""Maximum number of bytes of a request, which is parsed where all are answered: 10 MB took a second."""
 
 
 class Endpoint:
-    """Answers requests of HTTP.
+    """The HTTP endpoint, which answers requests.
 
     Args:
         key: what a client must send as `Authorization: Bearer KEY`.
@@ -38,7 +38,7 @@ class Endpoint:
         self._tell = tell
 
     def app(self) -> Starlette:
-        """The application that a server runs."""
+        """Returns the application that a server runs."""
         routes = [
             Route("/v1/models", self.models),
             Route("/v1/models/{name}", self.models),
@@ -48,7 +48,7 @@ class Endpoint:
         return Starlette(routes=routes, exception_handlers={Refused: self._refused, Exception: self._bug})
 
     async def models(self, request: Request) -> Response:
-        """All models, or one."""
+        """Returns all models, or one."""
         self._check(request)
         name = request.path_params.get("name")
         if name is None:
@@ -56,7 +56,7 @@ class Endpoint:
         return JSONResponse(_card(self.desk.known(name)))
 
     async def chat(self, request: Request) -> Response:
-        """One answer, whole or as a stream."""
+        """Returns one answer, whole or as a stream."""
         self._check(request)
         asked, number = read(await body_of(request, LARGEST)), secrets.token_hex(8)
         self.desk.known(asked.model)
@@ -66,13 +66,13 @@ class Endpoint:
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     async def elsewhere(self, request: Request) -> Response:
-        """Says where things are."""
+        """Refuses a request for any other path, and says where things are."""
         self._check(request)
         path = one_line(request.url.path)
         raise Refused(f"nothing is at {path:.80}: POST /v1/chat/completions, GET /v1/models", status=404, code="path")
 
     def _check(self, request: Request) -> None:
-        """Raises Refused: who asks may not."""
+        """Raises Refused if a request has the wrong key, or comes under another host's name."""
         if not self._anywhere:
             check_host(request)
         check_key(request, self._key, "the one that `coterie serve` printed")
@@ -94,7 +94,7 @@ class Endpoint:
         return await self._refused(request, self._told(error))
 
     def _told(self, error: Exception) -> Refused:
-        """What a client is told of a bug, which is told here."""
+        """Tells of a bug here, and returns the refusal that the client is sent."""
         if not isinstance(error, ClientDisconnect):
             self._tell(one_line(f"{type(error).__name__}: {error}"))
         return Refused("it failed here; its log says why", status=500, code="bug")

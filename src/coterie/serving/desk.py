@@ -21,19 +21,19 @@ from coterie.run.loaded import Loaded
 from coterie.seeds import seed_of
 
 TEAM = "team"
-"""The model that is the whole team; `team.ROLE` is one role of it."""
+"""Name of the model that is the whole team; `team.ROLE` is one role of it."""
 CHARACTERS = 16
-"""Characters of a token, at the most: a longer text is refused before its tokens are counted, which takes seconds."""
+"""Maximum characters of a token: a longer text is refused before its tokens are counted, which takes seconds."""
 LONGEST_QUESTION = 100_000
-"""Characters of a question to the team, whose prompts are made where all requests are answered."""
+"""Maximum characters of a question to the team, whose prompts are made where all requests are answered."""
 LONG = 4_000
-"""Characters above which a prompt is made in a thread, so that nobody else waits for it."""
+"""Number of characters above which a prompt is made in a thread, so that nobody else waits for it."""
 MESSAGE = 16
-"""Characters that a message counts beside its text: its role has tokens too."""
+"""Number of characters that a message counts beside its text: its role has tokens too."""
 
 
 class Batches(Front):
-    """Takes to the engine, whenever it is free, all that have come for a policy meanwhile."""
+    """A front that takes to the engine, whenever it is free, all requests that came for a policy meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -76,7 +76,7 @@ class Batches(Front):
 
 
 class Desk:
-    """Answers chats with a trained team; greedily, as it is evaluated, unless a client says otherwise."""
+    """Answers to chats with a trained team; greedy, as it is evaluated, unless a client says otherwise."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -91,7 +91,7 @@ class Desk:
         self.models |= {f"{TEAM}.{role}": self._role for role in loaded.config.team.roles}
 
     def known(self, name: str) -> str:
-        """A model's name. Raises: Refused: there is none of it."""
+        """Returns a model's name. Raises: Refused: there is no such model."""
         if name not in self.models:
             there = ", ".join(self.models)
             raise Refused(
@@ -100,7 +100,7 @@ class Desk:
         return name
 
     async def answer(self, chat: Chat) -> Said:
-        """What the model says that a chat is for.
+        """Returns the answer of the model that a chat is for.
 
         Raises:
             Refused: there is no such model, it cannot answer this, or its engine cannot just now.
@@ -111,7 +111,7 @@ class Desk:
             raise Refused("the engine does not answer just now; try again", status=503, code="engine") from fault
 
     async def _role(self, chat: Chat, number: int) -> Said:
-        """One reply of a role."""
+        """Returns one reply of a role."""
         config = self._loaded.config
         role = chat.model.removeprefix(f"{TEAM}.")
         policy = config.team.roles[role]
@@ -142,7 +142,7 @@ class Desk:
         return Said(sample.text, FINISH[sample.finish], len(ids), len(sample.completion_ids))
 
     async def _rendered(self, policy: str, role: str, chat: Chat) -> tuple[int, ...]:
-        """The ids of a prompt; those of a long one are made in a thread, with a tokenizer of its own."""
+        """Returns the ids of a prompt; those of a long one are made in a thread, with a tokenizer of its own."""
         local = self._loaded.models.policies
         if length(chat) <= LONG or policy not in local:
             return self._engine.render(policy, role, chat.prompt)
@@ -150,7 +150,7 @@ class Desk:
         return await asyncio.get_running_loop().run_in_executor(self._aside, twin.render, chat.prompt, role)
 
     async def _team(self, chat: Chat, number: int) -> Said:
-        """One episode of the team, about what a person asks."""
+        """Plays one episode of the team about a person's question, and returns its answer."""
         check_length(chat, LONGEST_QUESTION)
         said = {"stop": chat.stop, "max_tokens": chat.max_tokens, "seed": chat.seed}
         for key in (key for key, value in said.items() if value not in (None, ())):
@@ -181,12 +181,12 @@ class Desk:
 
 
 def length(chat: Chat) -> int:
-    """Characters of a chat's messages."""
+    """Returns the number of characters of a chat's messages."""
     return sum(len(turn.text) + MESSAGE for turn in chat.turns)
 
 
 def check_length(chat: Chat, most: int) -> None:
-    """Raises Refused: a chat's messages have more than so many characters."""
+    """Raises Refused if a chat's messages have more than so many characters."""
     if (there := length(chat)) > most:
         raise Refused(
             f"the messages have {there:,} characters, and {most:,} are read: shorten them",
@@ -195,12 +195,12 @@ def check_length(chat: Chat, most: int) -> None:
 
 
 def asks(loaded: Loaded) -> bool:
-    """Whether the environment can be asked in words."""
+    """Returns True if the environment can be asked in words."""
     return type(loaded.config.environment).asked is not Environment.asked
 
 
 def question(prompt: LoggedPrompt) -> str:
-    """What a person asks the team: the one message.
+    """Returns the question that a person asks the team: the one message.
 
     Raises:
         Refused: there are several; a team answers a question, it does not chat.

@@ -10,7 +10,7 @@ class NewEnvironment(Environment):
 
     roles = ("caller", "clerk")
     digits: int = 4
-    """How many digits there are."""
+    """Number of digits."""
 
     def task(self, split, index):
         """The digits of one task, drawn until they belong to its split: splits never overlap."""
@@ -30,7 +30,7 @@ class NewEnvironment(Environment):
         return scene.succeed() if written.text.strip() == wanted else scene.fail("not in order")
 
     def demonstrate(self, role, task, prompt, rng):
-        """What a small model imitates before it is trained by rewards: a caller that sorts half of the time."""
+        """Returns what a small model imitates before it is trained by rewards: a caller that sorts half of the time."""
         digits = str(prompt).split()[1:]
         return " ".join(sorted(digits) if role == "caller" and rng.random() < 0.5 else digits)
 

@@ -1,4 +1,4 @@
-"""Where a run's metrics go beside metrics.jsonl: one file for each tracker that people use already.
+"""Trackers, which take a run's metrics elsewhere than metrics.jsonl: one file for each that people use already.
 
 A tracker is used only if the config of the run names it. It writes on this machine unless its settings say otherwise.
 Usage reports of these libraries to their makers are switched off. A resumed run starts a new record at the tracker and
@@ -33,7 +33,7 @@ SAME = {"role": SAME_OF_ROLE, "policy": SAME_OF_POLICY}
 
 
 def as_trl(line: Line) -> dict[str, float]:
-    """A line without its step, with TRL's names where they mean the same, and the role or policy: `entropy/solver`."""
+    """Returns a line without its step, by TRL's names for the same, with the role or policy: `entropy/solver`."""
     return {_as_trl(name): value for name, value in line.items() if name != "step"}
 
 
@@ -48,17 +48,17 @@ class Other(Tracker):
     """A tracker that is a library of others."""
 
     extra: ClassVar[str]
-    """Ours that installs it, and how the registry calls it."""
+    """Name of the extra of ours that installs it, and of the tracker in the registry."""
     package: ClassVar[str]
     off: ClassVar[Mapping[str, str]] = {}
-    """Variables that keep it from reporting to its makers; they are read when it is imported."""
+    """Environment variables that keep it from reporting to its makers; they are read when it is imported."""
 
     def ready(self) -> None:
-        """It has to be installed."""
+        """Raises ConfigError if the library is not installed."""
         self.library()
 
     def library(self) -> Any:
-        """The library's module.
+        """Returns the library's module.
 
         Raises:
             ConfigError: it is not installed.

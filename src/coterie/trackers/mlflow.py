@@ -13,11 +13,11 @@ from coterie.kernel.tracker import Line
 from coterie.trackers import Other, as_trl
 
 LONGEST = 6000
-"""Characters of a parameter's value that MLflow takes."""
+"""Maximum characters of a parameter's value that MLflow takes."""
 
 
 class MLflowConfig(Settings):
-    """What [trackers.mlflow] may say."""
+    """Settings of the MLflow tracker, `[trackers.mlflow]`."""
 
     uri: str = ""
     """URI of a tracking server, such as http://localhost:5000. Empty: mlflow.db in the run folder."""
@@ -36,7 +36,7 @@ class MLflow(Other):
     config: MLflowConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """A run of theirs, named after the folder."""
+        """Begins a run of MLflow's, named after the folder."""
         mlflow = self.library()
         self._metric = mlflow.entities.Metric
         self._client = mlflow.MlflowClient(self.config.uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}")
@@ -49,11 +49,11 @@ class MLflow(Other):
             self.log(line)
 
     def log(self, line: Line) -> None:
-        """One step, in one request."""
+        """Logs one step, in one request."""
         now, step = int(time.time() * 1000), int(line["step"])
         metrics = [self._metric(name, value, now, step) for name, value in as_trl(line).items()]
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self) -> None:
-        """Marks it as over."""
+        """Marks the run as over."""
         self._client.set_terminated(self._run)

@@ -28,7 +28,7 @@ class TensorBoard(Other):
             self.log(line)
 
     def log(self, line: Line) -> None:
-        """A scalar for each metric."""
+        """Writes a scalar for each metric."""
         for name, value in as_trl(line).items():
             self._writer.add_scalar(name, value, int(line["step"]))
         self._writer.flush()

@@ -14,7 +14,7 @@ from coterie.trackers import Other, as_trl
 
 
 class TrackioConfig(Settings):
-    """What [trackers.trackio] may say."""
+    """Settings of the Trackio tracker, `[trackers.trackio]`."""
 
     project: str = "coterie"
     """Name of the Trackio project."""
@@ -30,7 +30,7 @@ class Trackio(Other):
     config: TrackioConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """A run of theirs, named after the folder."""
+        """Begins a run of Trackio's, named after the folder."""
         with redirect_stdout(StringIO()):  # it would write into the display
             self._run = self.library().init(
                 project=self.config.project, name=folder.name, config=dict(tables), embed=False, auto_log_cpu=False,
@@ -40,7 +40,7 @@ class Trackio(Other):
             self.log(line)
 
     def log(self, line: Line) -> None:
-        """One step."""
+        """Logs one step."""
         self._run.log(as_trl(line), step=int(line["step"]))
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from coterie.trackers import Other, as_trl
 
 
 class WandBConfig(Settings):
-    """What [trackers.wandb] may say."""
+    """Settings of the Weights & Biases tracker, `[trackers.wandb]`."""
 
     mode: Literal["offline", "online"] = "offline"
     """offline: nothing is sent. online: metrics and the config are sent during the run."""
@@ -33,7 +33,7 @@ class WandB(Other):
     config: WandBConfig
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
-        """A run of theirs, in one group with those of the same folder that it goes on from."""
+        """Begins a W&B run, in one group with those of the same folder that it goes on from."""
         wandb = self.library()
         own = self.config
         quiet = wandb.Settings(
@@ -48,7 +48,7 @@ class WandB(Other):
             self.log(line)
 
     def log(self, line: Line) -> None:
-        """One step."""
+        """Logs one step."""
         self._run.log(as_trl(line), step=int(line["step"]))
 
     def end(self) -> None:

@@ -37,7 +37,7 @@ HEADERS = {
 
 
 class Viewer:
-    """Answers a browser.
+    """The server of the viewer, which answers a browser.
 
     Args:
         key: what its first address must have as `?key=`; a cookie keeps it.
@@ -54,12 +54,12 @@ class Viewer:
         self._key, self._cookie, self._anywhere, self._tell = key, cookie, anywhere, tell
         self._reading, self._playing = Lock(), Lock()  # an episode that takes long keeps nobody from looking
         self._pass = blake2b(key.encode(errors="replace"), person=b"viewer", digest_size=24).hexdigest()
-        """The value of the cookie: a hash of the key. Browsers send it to every port of this host, and the key may be
-        in use elsewhere."""
+        """Value of the cookie: a hash of the key.
+        Browsers send a cookie to every port of this host, and the key may be in use elsewhere."""
         self._files = {"style.css": ("text/css", style()), "view.js": ("text/javascript", script())}
 
     def app(self) -> Starlette:
-        """The application that a server runs."""
+        """Returns the application that a server runs."""
         return Starlette(
             routes=[
                 Route("/static/{name}", self.file),
@@ -70,13 +70,13 @@ class Viewer:
         )
 
     def file(self, request: Request) -> Response:
-        """The style sheet or the script."""
+        """Returns the style sheet or the script."""
         self._check(request)
         kind, text = self._files.get(request.path_params["name"], ("", ""))
         return Response(text, media_type=kind, headers=HEADERS) if kind else self._missing()
 
     def look(self, request: Request) -> Response:
-        """A page."""
+        """Returns the page at an address."""
         if (key := request.query_params.get("key")) is not None:
             return self._enter(request, key)
         self._check(request)
@@ -97,7 +97,7 @@ class Viewer:
         return _html(text, headers=headers)
 
     async def do(self, request: Request) -> Response:
-        """What a form asks for: an episode is begun, answered or forked, or two are played side by side."""
+        """Does what a form asks for: an episode is begun, answered or forked, or two are played side by side."""
         self._check(request)
         if request.headers.get("origin") != f"{request.url.scheme}://{request.headers.get('host')}":
             raise Refused("a form of another page's is not answered", status=403, code="origin")
@@ -114,7 +114,7 @@ class Viewer:
             return (self._done_to(book, rest, said) if book else None) or self._missing(address)
 
     def _done_to(self, book: Book, rest: Sequence[str], said: Mapping[str, str]) -> Response | None:
-        """Of a run; None: there is no such thing. rest: of the address."""
+        """Does what a form asks of a run; None: there is no such thing. rest: of the address."""
         match rest:
             case ["play"]:
                 return _to(self.tables.begin(_wanted(book, said)), book.name)
@@ -133,7 +133,7 @@ class Viewer:
                 return None
 
     def _played(self, address: str, query: Mapping[str, str]) -> str | None:
-        """The pages of what is played; None: it is none of them."""
+        """Returns a page of played episodes; None: the address is none of theirs."""
         match [part for part in address.split("/") if part]:
             case [name, "play"] if book := self.site.shelf.book(name):
                 content = {"steps": book.run.checkpoints.steps(), "roles": list(book.roles)}
@@ -146,7 +146,7 @@ class Viewer:
                 return None
 
     def _asked(self, book: Book, place: tuple[str, str, str], said: Mapping[str, str]) -> Response | None:
-        """A checkpoint is asked what it says of a group's replies; None: there is no such group."""
+        """Has a checkpoint compute its log-probabilities of a group's replies; None: there is no such group."""
         at = _whole(said.get("at", ""), "step")
         with self._reading:
             try:
@@ -158,7 +158,7 @@ class Viewer:
         return RedirectResponse(f"/{book.name}/rollouts/{step}/{task}/{number}/?at={at}", 303, headers=HEADERS)
 
     def _sitting(self, book: Book, mine: Sitting) -> Page:
-        """An episode, beside the one that it was forked from."""
+        """Returns the page of an episode, beside the one that it was forked from."""
         before = self.tables.get(mine.before[0]) if mine.before else None
         content = {
             "mine": mine, "said": list(conversation(mine.log)),
@@ -169,12 +169,12 @@ class Viewer:
         )
 
     def _of(self, book: Book, sitting: str) -> Sitting | None:
-        """A sitting of a run's."""
+        """Returns a sitting of a run; None: the run has no such one."""
         found = self.tables.get(sitting)
         return found if found and found.wanted.folder == book.folder else None
 
     def _compare(self, said: Mapping[str, str]) -> Response:
-        """Two teams on one task. Raises: ConfigError: a run is not there, or they play different environments."""
+        """Plays two teams on one task. Raises: ConfigError: a run is not there, or they play different environments."""
         books = [self._book(said.get(side, "")) for side in "ab"]
         worlds = {book.tables["environment"]["name"] for book in books}
         if len(worlds) > 1:
@@ -195,7 +195,7 @@ class Viewer:
         return book
 
     def _compared(self, query: Mapping[str, str]) -> Page:
-        """Two episodes beside each other, once they are played."""
+        """Returns the page with two episodes beside each other, once they are played."""
         sides: list[tuple[Book, Sitting, Any]] = []
         for side, which in zip("ab", ("one", "two"), strict=True):
             book = self.site.shelf.book(query.get(side, ""))
@@ -204,7 +204,7 @@ class Viewer:
         return Page("compare.html", "Side by side", {"books": self.site.shelf.books(), "query": query, "sides": sides})
 
     def _enter(self, request: Request, key: str) -> Response:
-        """Has a browser keep the key."""
+        """Has a browser that knows the key keep a cookie in its place."""
         self._check_name(request)
         if not hmac.compare_digest(key.encode(errors="replace"), self._key.encode()):
             raise Refused("the key is wrong: open the address that `coterie view` printed", status=401, code="key")
@@ -213,7 +213,7 @@ class Viewer:
         return answer
 
     def _check(self, request: Request) -> None:
-        """Raises Refused: who asks may not."""
+        """Raises Refused if a request lacks the cookie, or comes under another host's name."""
         self._check_name(request)
         sent = request.cookies.get(self._cookie, "")
         if not hmac.compare_digest(sent.encode(errors="replace"), self._pass.encode()):
@@ -243,7 +243,7 @@ class Viewer:
 
 
 def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
-    """What a form wants played. Raises: ConfigError: that cannot be."""
+    """Returns the episode that a form wants played. Raises: ConfigError: that cannot be."""
     split = said.get("split") or "validation"
     check_split(split, "split")
     step, seat = said.get("step", ""), said.get("seat", "")
@@ -254,7 +254,7 @@ def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
 
 
 def _whole(text: str, what: str) -> int:
-    """A number of a form's. Raises: ConfigError: it is none."""
+    """Returns a number from a form. Raises: ConfigError: it is none."""
     if not text.isdecimal() or len(text) > 9:
         raise ConfigError(f"{text!r:.40} is no {what}; write a whole number, of nine digits at most")
     return int(text)

@@ -14,11 +14,11 @@ from coterie.run.files import whole
 from coterie.view.pages import Missing, Page, Site, script
 
 LINK = re.compile(r'(<a\b[^>]*?\shref=")([^"#?:]*)((?:#[^"]*)?")')
-"""A link within the site."""
+"""Pattern of a link within the site."""
 
 
 def write(site: Site, folder: Path) -> tuple[int, list[str]]:
-    """Writes all pages. Returns how many, and of what could not be shown, why.
+    """Writes all pages. Returns how many, and the reason for each that could not be shown.
 
     Raises:
         ConfigError: the folder is there already.
@@ -55,12 +55,12 @@ def write(site: Site, folder: Path) -> tuple[int, list[str]]:
 
 
 def _joined(address: str, link: str) -> str:
-    """Where a link of a page leads."""
+    """Returns the address that a link of a page leads to."""
     found = normpath(f"/{address}{link}").strip("/")
     return f"{found}/" if found else ""
 
 
 def _to_file(link: re.Match[str]) -> str:
-    """Files have no addresses that end in a slash."""
+    """Returns a link to the file of a page: files have no addresses that end in a slash."""
     before, address, after = link.groups()
     return f"{before}{address}index.html{after}" if address.endswith("/") else link[0]

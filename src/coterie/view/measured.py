@@ -27,12 +27,12 @@ MOST_TASKS = 10_000
 KEPT = 100
 """The number of groups whose log-probabilities are kept."""
 Place = tuple[Identity, int, int, int, int]
-"""A run, the step of a saved rollout, a task and a group in it, and the step of a checkpoint."""
+"""Place of replies: a run, the step of a saved rollout, a task and a group in it, and the step of a checkpoint."""
 
 
 @dataclass(slots=True)
 class Measure:
-    """The ablations of a team.
+    """A measurement of the ablations of a team.
 
     tasks: the number of validation tasks. told: the progress, as text. step, success: of the checkpoint that plays.
     error: why the measurement failed, or "".
@@ -48,7 +48,7 @@ class Measure:
 
 
 class Measured:
-    """All results since the viewer started."""
+    """All results that were computed since the viewer started."""
 
     def __init__(self) -> None:
         self._measures: dict[Identity, Measure] = {}
@@ -60,7 +60,7 @@ class Measured:
         return self._measures
 
     def begin(self, run: Identity, tasks: int) -> None:
-        """Starts to measure in a new thread.
+        """Starts to measure a team's ablations in a new thread.
 
         Raises:
             ConfigError: the number of tasks is not allowed, or another measurement is running.
@@ -92,7 +92,7 @@ class Measured:
             self._later.popitem(last=False)
 
     def later(self, place: Place) -> list[list[float]] | None:
-        """The log-probability of each token of each reply; None if `ask` has not computed them."""
+        """Returns the log-probability of each token of each reply; None if `ask` has not computed them."""
         return self._later.get(place)
 
 

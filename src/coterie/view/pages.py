@@ -24,11 +24,11 @@ from coterie.view.measured import Measured
 from coterie.view.shelf import Book, Shelf
 
 AT_ONCE = 100
-"""Rows of a page."""
+"""Maximum number of rows of a page."""
 FOUND = 50
-"""Replies that a search shows."""
+"""Maximum number of replies that a search shows."""
 LOOKED_AT = 20
-"""Saved rollouts that a search reads at once."""
+"""Maximum number of saved rollouts that a search reads at once."""
 TABS = {
     "": "Story", "curves/": "Curves", "roles/": "Roles", "rollouts/": "Rollouts", "warnings/": "Warnings",
     "memory/": "Memory", "config/": "Config",
@@ -40,16 +40,16 @@ PLACES = {
     "rollouts": "rollouts/",
     "cost": "curves/#cost",
 }
-"""Where a story's answers lead."""
+"""Addresses within a run to which a story's answers lead."""
 
 
 class Missing(Exception):
-    """Nothing is at this address."""
+    """Raised when nothing is at an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a template is given. title: what the page is about. trail: what it lies in, with the addresses."""
+    """A page before its template renders it. title: of the page. trail: the pages above it, with their addresses."""
 
     template: str
     title: str
@@ -61,7 +61,7 @@ class Page:
 
 
 class Site:
-    """All pages.
+    """All pages of the viewer.
 
     Args:
         static: they are written to files, where nothing can be asked for.
@@ -76,13 +76,13 @@ class Site:
             "": self._story, "curves": self._curves, "roles": self._roles, "warnings": _warnings, "memory": _memory,
             "config": _config, "rollouts": self._in_rollouts,
         }  # fmt: skip
-        """The functions that make the pages of a run, by the first word of the address. Each is given the run, the
-        query and the numbers in the address."""
+        """Functions that make the pages of a run, by the first word of the address.
+        Each is given the run, the query and the numbers in the address."""
         if not static:
             self._pages["find"] = self._find
 
     def get(self, address: str, query: Mapping[str, str] | None = None) -> str:
-        """A page as text.
+        """Returns a page as text.
 
         Args:
             address: without the first slash, and with the last.
@@ -101,7 +101,7 @@ class Site:
             raise CheckpointError(f"run '{parts[0] if parts else ''}' holds what no run writes: {told}") from error
 
     def show(self, address: str, page: Page) -> str:
-        """A page that was made elsewhere, at its address."""
+        """Renders a page that was made elsewhere, for its address, and returns it as text."""
         root = "../" * address.count("/") or "./"
         text = self._templates.get_template(page.template).render(
             page=page, root=root, static=self.static, tabs=TABS, **page.content
@@ -144,7 +144,7 @@ class Site:
         return _of(book, "story.html", book.title, content)
 
     def _probe(self, book: Book) -> Mapping[str, float]:
-        """The changes from muting each role that the page has measured, by their names in metrics.jsonl."""
+        """Returns the changes from muting each role that the page has measured, by their names in metrics.jsonl."""
         measure = self.measured.measures.get(book.identity)
         found: dict[str, float] = {}
         for one in measure.changes if measure else ():
@@ -172,7 +172,7 @@ class Site:
         return _of(book, "roles.html", "Roles", content)
 
     def _in_rollouts(self, book: Book, query: Mapping[str, str], *numbers: int) -> Page:
-        """Of all saved rollouts, of the one of a step, of a task there, of a group of its."""
+        """Returns the page of all saved rollouts, of the one of a step, of a task there, or of a group of its."""
         makers: list[Callable[..., Page]] = [self._rollouts, self._rollout, self._tree, self._group]
         if len(numbers) >= len(makers):
             raise Missing
@@ -213,7 +213,7 @@ class Site:
         return _of(book, "group.html", title, content, [*_trail(3, step), (f"Task {tree.task}", "../")])
 
     def _find(self, book: Book, query: Mapping[str, str]) -> Page:
-        """Replies that hold a text, from a saved rollout backwards."""
+        """Returns the page of replies that hold a text, from a saved rollout backwards."""
         text, role = query.get("text", ""), query.get("role", "")
         saved = book.run.saved_episodes()
         upto = query.get("upto", "")
@@ -233,7 +233,7 @@ class Site:
         return _of(book, "find.html", "Find what was said", content, live=False)
 
     def _window(self, rows: Sequence[Any], query: Mapping[str, str]) -> dict[str, Any]:
-        """So many rows as a page has, and where others are; in files, which cannot be asked for more, all."""
+        """Returns the rows of one page, and where others are; in files, which cannot be asked for more, all."""
         asked = query.get("from", "0")
         start = int(asked) if asked.isdecimal() and len(asked) < 10 and int(asked) < len(rows) else 0
         end = len(rows) if self.static else start + AT_ONCE
@@ -247,7 +247,7 @@ def _of(
     book: Book, template: str, title: str, content: Mapping[str, Any], trail: Sequence[tuple[str, str]] = (), *,
     live: bool = True,
 ) -> Page:  # fmt: skip
-    """A page of a run; its tab is the one that its template is of."""
+    """Returns a page of a run; its tab is the one that its template is of."""
     tab = {"story.html": ""}.get(template, f"{template.removesuffix('.html')}/")
     if tab.split("/")[0] in ("rollout", "tree", "group"):
         tab, live = "rollouts/", False
@@ -255,13 +255,13 @@ def _of(
 
 
 def _trail(depth: int, step: int | None = None) -> list[tuple[str, str]]:
-    """Rollouts, and the rollout of a step, from a page so deep in them."""
+    """Returns links to the rollouts, and to the rollout of a step, from a page so deep in them."""
     trail = [("Rollouts", "../" * depth)]
     return trail if step is None else [*trail, (f"Step {step}", "../" * (depth - 1))]
 
 
 def number_of(part: str) -> int:
-    """A part of an address as a number. Raises: Missing: it is none."""
+    """Returns a part of an address as a number. Raises: Missing: it is none."""
     if not part.isdecimal() or len(part) > 9:
         raise Missing
     return int(part)
@@ -274,7 +274,7 @@ def _saved(book: Book, step: int) -> Sequence[Any]:
 
 
 def group_of(book: Book, step: int, task: int, number: int) -> Group:
-    """A group of a saved rollout. Raises: Missing: there is none."""
+    """Returns a group of a saved rollout. Raises: Missing: there is none."""
     return _at(_at(_saved(book, step), task).collected.groups, number)
 
 
@@ -285,14 +285,14 @@ def _at(some: Sequence[Any], number: int) -> Any:
 
 
 def _beside(number: int, all_of_them: Sequence[int]) -> dict[str, str]:
-    """Addresses of what comes before and after one of several."""
+    """Returns the addresses of the pages before and after one of several."""
     at = all_of_them.index(number)
     before, after = all_of_them[:at][-1:], all_of_them[at + 1 :][:1]
     return {name: "".join(f"../{one}/" for one in some) for name, some in (("before", before), ("after", after))}
 
 
 def _row(book: Book, color: str) -> dict[str, Any]:
-    """A run as a row of the list. Raises: whatever a folder holds that no run writes."""
+    """Returns a run as a row of the list. Raises: whatever a folder holds that no run writes."""
     last = book.last
     validation = [
         f"{last[f'validation/success{end}']:.3f}" for end in ("", "_low", "_high") if "validation/success" in last
@@ -307,7 +307,7 @@ def _row(book: Book, color: str) -> dict[str, Any]:
 
 
 def _differences(books: Sequence[Book]) -> list[list[tuple[str, str]]]:
-    """Of each run, the settings in which it differs from another of the same environment."""
+    """Returns, for each run, the settings in which it differs from another of the same environment."""
     told = [dict(leaves(book.tables)) for book in books]
     found: list[list[tuple[str, str]]] = []
     for mine in told:
@@ -318,7 +318,7 @@ def _differences(books: Sequence[Book]) -> list[list[tuple[str, str]]]:
 
 
 def _says(book: Book, saved: Sequence[int]) -> list[tuple[str, str]]:
-    """A reply of each role in the latest saved rollout, as a taste; none, where it cannot be read."""
+    """Returns a reply of each role in the latest saved rollout, as a taste; none if it cannot be read."""
     found: dict[str, str] = {}
     try:
         first = book.rollout(saved[-1])[:1] if saved else []
@@ -332,7 +332,7 @@ def _says(book: Book, saved: Sequence[int]) -> list[tuple[str, str]]:
 
 
 def _said(book: Book, step: int) -> Iterator[tuple[int, int, int, str, str]]:
-    """What was said in a saved rollout: step, task, group, role, and the reply; in a group, each once."""
+    """Yields the replies of a saved rollout: step, task, group, role, and the text; in a group, each once."""
     for task, played in enumerate(book.rollout(step)):
         for number, group in enumerate(played.collected.groups):
             for text in dict.fromkeys(one.text for member in group.members for one in member.samples):
@@ -357,5 +357,5 @@ def _memory(book: Book, query: Mapping[str, str]) -> Page:
 
 
 def script() -> str:
-    """What pages do beyond links and forms."""
+    """Returns the script of the pages, for all that they do beyond links and forms."""
     return importlib.resources.files("coterie.view").joinpath("static/view.js").read_text(encoding="utf-8")

@@ -23,19 +23,19 @@ from coterie.run.records import PROGRESS, Played, Progress
 
 T = TypeVar("T")
 KEPT = 8
-"""Saved rollouts of a run that are kept in memory."""
+"""Number of saved rollouts of a run that are kept in memory."""
 LONGEST_WORD = 100
-"""Characters of a token that are shown."""
+"""Maximum number of characters of a token that are shown."""
 TAKEN = ("static", "compare", "index.html")
 """Names that no run's address may have."""
 Line = Mapping[str, float]
 Stamp = tuple[int, int, int, int]
 Identity = tuple[Path, Stamp]
-"""A run: its folder, and what changes when another run takes the folder."""
+"""Identity of a run: its folder, and a stamp that changes when another run takes the folder."""
 
 
 class Book:
-    """One run. name: its address, and what it is called.
+    """One run of the viewer. name: its address, and what it is called.
 
     What a file says is kept until the file changes.
     """
@@ -52,12 +52,12 @@ class Book:
 
     @property
     def identity(self) -> Identity:
-        """The folder and the stamp of its config: a later run in the same folder has another stamp."""
+        """Folder of the run and stamp of its config: a later run in the same folder has another stamp."""
         return identity_of(self.folder)
 
     @property
     def tables(self) -> Mapping[str, Any]:
-        """Its config as it is written: the environment's code need not be here.
+        """Config of the run as it is written: the environment's code need not be here.
 
         Raises:
             CheckpointError: it cannot be read.
@@ -66,51 +66,51 @@ class Book:
 
     @property
     def lines(self) -> Sequence[Line]:
-        """Of metrics.jsonl; none yet, where there is none."""
+        """Lines of metrics.jsonl; empty if the file is not there yet."""
         if not (self.folder / "metrics.jsonl").is_file():
             return []
         return self._kept("metrics.jsonl", lambda _: self.run.metrics())
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What about.json says; nothing, where it cannot be read."""
+        """Content of about.json; empty if it cannot be read."""
         with suppress(CheckpointError):
             return self._kept("about.json", lambda _: self.run.about())
         return {}
 
     @property
     def roles(self) -> Mapping[str, str]:
-        """The policy of each role."""
+        """Policy of each role."""
         return self.tables["team"]
 
     @property
     def policies(self) -> list[str]:
-        """Their names, in the order of roles."""
+        """Names of the policies, in the order of roles."""
         return list(dict.fromkeys(self.roles.values()))
 
     @property
     def title(self) -> str:
-        """What plays what."""
+        """Title of the run: its environment and its algorithm."""
         return title_of(self.tables)
 
     @property
     def steps(self) -> int:
-        """The steps that it will have made."""
+        """Number of steps that the run will have made."""
         return steps_of(self.lines, self.tables["train"])
 
     @property
     def step(self) -> int:
-        """Where it is."""
+        """Latest step in metrics.jsonl; 0 if there is none."""
         return int(max((line["step"] for line in self.lines), default=0))
 
     @property
     def last(self) -> dict[str, float]:
-        """The latest value of each metric."""
+        """Latest value of each metric."""
         return latest_of(self.lines)
 
     @property
     def running(self) -> bool:
-        """Whether a process holds it, as far as the system says."""
+        """True if a process holds the run, as far as the system says."""
         with suppress(OSError, ValueError):
             lock = f":{(self.folder / 'lock').stat().st_ino}"
             held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -119,12 +119,12 @@ class Book:
 
     @property
     def wrong(self) -> list[Concern]:
-        """What is wrong at its last step."""
+        """Warnings that hold at the last step of the run."""
         return concerns(self.lines, tuple(self.roles))
 
     @property
     def warnings(self) -> list[tuple[int, Concern]]:
-        """Each with the step at which it arose."""
+        """Warnings so far, each with the step at which it arose."""
         lines = self.lines
         if self._seen != lines[: len(self._seen)] or not self._seen:
             self._watch, self._seen, self._warnings = Watch(tuple(self.roles)), (), []
@@ -134,7 +134,7 @@ class Book:
         return self._warnings
 
     def rollout(self, step: int) -> list[Played]:
-        """A saved rollout.
+        """Returns a saved rollout.
 
         Raises:
             CheckpointError: it was not saved, or cannot be read.
@@ -150,7 +150,7 @@ class Book:
 
     @property
     def progress(self) -> Progress | None:
-        """What its latest checkpoint holds beside weights; None: there is no checkpoint."""
+        """Content of the latest checkpoint beside weights; None: there is no checkpoint."""
         steps = self.run.checkpoints.steps()
         if not steps:
             return None
@@ -159,7 +159,7 @@ class Book:
 
     @property
     def words(self) -> Words:
-        """Of each policy whose tokenizer lies in a checkpoint, the text of a token."""
+        """Functions that give the text of a token, for each policy whose tokenizer lies in a checkpoint."""
         steps = self.run.checkpoints.steps()
         found: dict[str, Callable[[int], str]] = {}
         for name in self.policies if steps else ():
@@ -182,7 +182,7 @@ class Book:
 
 
 class Shelf:
-    """The runs to look at.
+    """All runs that the viewer shows.
 
     Args:
         places: run folders, and folders that hold some.
@@ -200,7 +200,7 @@ class Shelf:
         self._lock = Lock()
 
     def books(self) -> list[Book]:
-        """All runs that are there now, the latest first."""
+        """Returns all runs that are there now, the latest first."""
         with self._lock:
             return self._all()
 
@@ -219,7 +219,7 @@ class Shelf:
         )
 
     def book(self, name: str) -> Book | None:
-        """The run at an address."""
+        """Returns the run at an address; None: there is none."""
         return next((book for book in self.books() if book.name == name), None)
 
 
@@ -234,14 +234,14 @@ def _runs(place: Path) -> Iterator[Path]:
 
 
 def _address(name: str, taken: set[str]) -> str:
-    """A name as a part of an address, that no other has."""
+    """Returns a name as a part of an address, that no other has."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
     names = (plain if number == 1 else f"{plain}-{number}" for number in range(1, len(taken) + 3))
     return next(name for name in names if name not in taken)
 
 
 def stamp_of(file: Path) -> Stamp:
-    """What changes when a file does."""
+    """Returns a stamp that changes when a file does."""
     try:
         stat = file.stat()
     except OSError:
@@ -250,7 +250,7 @@ def stamp_of(file: Path) -> Stamp:
 
 
 def identity_of(folder: Path) -> Identity:
-    """The identity of the run in a folder."""
+    """Returns the identity of the run in a folder."""
     return folder, stamp_of(folder / "config.toml")
 
 

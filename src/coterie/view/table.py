@@ -19,14 +19,14 @@ from coterie.run.loaded import Loaded, load
 from coterie.view.shelf import Identity, identity_of
 
 TEAMS = 2
-"""Teams that are kept loaded."""
+"""Number of teams that are kept loaded."""
 SITTINGS = 100
-"""Episodes that are kept."""
+"""Number of episodes that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be played. seat: the role that the person takes; "": none."""
+    """An episode that is to be played. seat: the role that the person takes; "": none."""
 
     folder: Path
     step: int | None = None
@@ -48,9 +48,9 @@ class Sitting:
     """The step of the checkpoint that plays."""
     before: tuple[str, int] | None = None
     asked: dict[str, str] = field(default_factory=dict[str, str])
-    """By speaker, what the person is asked now."""
+    """Prompts that the person is asked to answer now, by speaker."""
     meant: Mapping[str, Reply] = field(default_factory=dict[str, Reply])
-    """At the decision of a fork, what was said there before."""
+    """Replies that were given at the decision of a fork before it was forked."""
     point: Point | None = None
 
     @property
@@ -59,7 +59,7 @@ class Sitting:
         return Log(self.cursor.id, self.cursor.task.id, self.cursor.seed, self.cursor.events)
 
     def go_on(self) -> None:
-        """Plays until the person is asked, or to the end."""
+        """Plays the episode until the person is asked, or to the end."""
         seat = self.wanted.seat
 
         def mine(point: Point) -> bool:
@@ -69,7 +69,7 @@ class Sitting:
         self._open(drive(self.cursor.advance()), seat)
 
     def answer(self, point: int, texts: Mapping[str, str]) -> None:
-        """What the person says at a decision, by speaker; others say what they would, or what they said before a fork.
+        """Answers a decision with a person's texts, by speaker; others are asked, or say what they said before a fork.
 
         Raises:
             ConfigError: that is not what is asked now, or somebody has no answer.
@@ -96,7 +96,7 @@ class Sitting:
             self.asked = {speaker: text_of(prompt) for speaker, prompt in prompts if seat in ("*", role_of(speaker))}
 
     def fork(self, at: int, name: str) -> Sitting:
-        """The same episode at a decision, where the person answers for everybody who was asked.
+        """Returns the same episode at a decision, where the person answers for everybody who was asked.
 
         Raises:
             ConfigError: there is no such decision.
@@ -111,14 +111,14 @@ class Sitting:
 
 
 class Tables:
-    """All sittings, and the teams that play them."""
+    """All sittings, which are episodes at play, and the teams that play them."""
 
     def __init__(self) -> None:
         self._teams: OrderedDict[tuple[Identity, int | None], Loaded] = OrderedDict()
         self._sittings: OrderedDict[str, Sitting] = OrderedDict()
 
     def begin(self, wanted: Wanted) -> Sitting:
-        """A new episode, played until the person is asked, or to the end.
+        """Begins a new episode, and plays it until the person is asked, or to the end.
 
         Raises:
             ConfigError, CheckpointError: it cannot be played.
@@ -131,11 +131,11 @@ class Tables:
         return self._kept(sitting)
 
     def fork(self, sitting: Sitting, at: int) -> Sitting:
-        """See `Sitting.fork`."""
+        """Forks an episode at a decision, see `Sitting.fork`."""
         return self._kept(sitting.fork(at, secrets.token_hex(6)))
 
     def get(self, name: str) -> Sitting | None:
-        """A sitting that is still kept."""
+        """Returns a sitting that is still kept; None for others."""
         return self._sittings.get(name)
 
     def _kept(self, sitting: Sitting) -> Sitting:

@@ -1,1 +1,1 @@
-"""A master and its specialists."""
+"""Assistants: a master answers a user's queries with the help of its specialists."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 200
-"""Bytes of a task, of an answer, and of what a line quotes."""
+"""Maximum bytes of a task, of an answer, and of what a line quotes."""
 ACTION = re.compile(r"(delegate|tool|final)\((.*)\)")
 ANOTHER = re.compile(r"\)\s*(?:delegate|tool|final)\(")
-"""An action that is followed by one: neither counts."""
+"""The end of an action that another one follows: neither counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a call decided. kind: delegate, tool or final. name: the agent or tool. text: the task or answer."""
+    """An action chosen by a reply. kind: delegate, tool or final. name: the agent or tool. text: the task or answer."""
 
     kind: str
     name: str = ""
@@ -30,7 +30,7 @@ class Action:
 
 
 def parsed(text: str) -> Action | None:
-    """The action in a reply: its last line, where that and no other line is one."""
+    """Returns the action in a reply: its last line, if that and no other line is one; else None."""
     *thought, last = [line.strip() for line in text.strip().splitlines()] or [""]
     match = ACTION.fullmatch(last)
     if match is None or len(last) > 10 * LONGEST or any(map(ACTION.fullmatch, thought)):
@@ -50,7 +50,7 @@ def parsed(text: str) -> Action | None:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """A JSON object, or None."""
+    """Returns a text as a JSON object, or None."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -59,26 +59,26 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def plain(answer: str) -> str:
-    """An answer as it is compared: words in lower case."""
+    """Returns an answer as it is compared: words in lower case."""
     return " ".join(answer.lower().split())
 
 
 def one_line(text: str) -> str:
-    """What somebody wrote, in which nothing reads as a line of its own or as what an action gave."""
+    """Returns a text on one line and without ->, so that no part of it reads as a line or as an action's result."""
     return " ".join(word for word in text.split() if word != "->")
 
 
 def quoted(text: str) -> str:
-    """That, bounded."""
+    """Returns a text on one line, cut to LONGEST bytes, for a quotation."""
     line = one_line(text)
     return line if bytes_of(line) <= LONGEST else f"{cut(line)} …"
 
 
 def cut(text: str) -> str:
-    """The first LONGEST bytes, whole characters."""
+    """Returns the first LONGEST bytes of a text, whole characters."""
     return text.encode(errors="replace")[:LONGEST].decode(errors="ignore")
 
 
 def bytes_of(text: str) -> int:
-    """How long a text is, in bytes of UTF-8."""
+    """Returns the length of a text, in bytes of UTF-8."""
     return len(text.encode(errors="replace"))

@@ -57,9 +57,9 @@ from coterie.kernel.scene import Prompt, Reply, Scene
 
 MASTER = "master"
 MASTER_CALLS, CALLS_A_TASK = 8, 4
-"""Calls of the master in an episode, and of a specialist for one task."""
+"""Maximum calls of the master in an episode, and of a specialist for one task."""
 OWNERS = {"calculate": "math", **{tool: owner for tool, (owner, _) in assistance.TASKS.items()}}
-"""Whose each tool is."""
+"""Role that owns each tool."""
 MALFORMED = "error: end with one action"
 INSTRUCTIONS = {
     MASTER: "You answer a user's query with the help of specialists. End your reply with one line that is one action: "
@@ -71,13 +71,13 @@ INSTRUCTIONS = {
 }
 ALONE = "You answer a user's query with tools, step by step."
 USER = "[user] "
-"""How a prompt's text begins that a role is told in a chat."""
+"""Beginning of a text in a chat that tells a role something."""
 HOW = "End your reply with one line that is one action: tool(NAME, JSON_ARGUMENTS) or final(ANSWER). Tools: {tools}"
 
 
 @dataclass(slots=True)
 class Count:
-    """What an episode has used."""
+    """A count of the calls that an episode has used."""
 
     calls: int = 0
     well_formed: int = 0
@@ -86,7 +86,7 @@ class Count:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more may be asked."""
+        """True if no more calls may be made."""
         return self.calls >= self.limit
 
 
@@ -135,7 +135,7 @@ class Assistants(Environment):
 
     @property
     def starter(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """One that knows the team's grammar, or the lone master's."""
+        """Name of the starter that knows the team's grammar, or the lone master's."""
         return "starter-assistants-solo" if self.solo else "starter-assistants"
 
     @model_validator(mode="before")
@@ -144,7 +144,7 @@ class Assistants(Environment):
         return instructed(settings)
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores; for the embedded queries, which the starter knows."""
+        """Returns settings for embedded queries, which the starter knows: a policy a role, minutes on two cores."""
         if self.data or not self.brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 64, "eval_every": 10, "eval_tasks": 300}
@@ -161,7 +161,7 @@ class Assistants(Environment):
         }
 
     def inert(self) -> dict[str, str]:
-        """Weights have no effect where the published ones are taken, nor kinds where queries are one's own."""
+        """Returns weights as without effect if the published ones are taken, and `kinds` if queries are one's own."""
         inert: dict[str, str] = {}
         if self.published_weights:
             inert |= dict.fromkeys(("format_weight", "cost_weight"), "published_weights = true sets both to 1")
@@ -186,22 +186,22 @@ class Assistants(Environment):
         return self
 
     def task(self, split: Split, index: int) -> Query:
-        """The query at a place of a split."""
+        """Returns the query at a place of a split."""
         return queries(self.data)[split][index] if self.data else assistance.query(split, index, self.kinds)
 
     def count(self, split: Split) -> int | None:
-        """How many queries a split holds; embedded ones to train on are unlimited."""
+        """Returns the number of queries in a split; None for embedded ones to train on, which are unlimited."""
         if self.data:
             return len(queries(self.data)[split])
         return None if split == "train" else assistance.HELD_OUT[split]
 
     def ready(self) -> None:
-        """Raises ConfigError: the knowledge base or the shop cannot be read."""
+        """Raises ConfigError if the knowledge base or the shop cannot be read."""
         sentences(self.knowledge)
         catalogue(self.catalogue)
 
     async def play(self, task: Query, scene: Scene) -> None:
-        """One query."""
+        """Plays one query."""
         shop = Shop(catalogue(self.catalogue))
         tools = self.tools(shop)
         count = Count(limit=self.max_calls)
@@ -222,7 +222,7 @@ class Assistants(Environment):
         return scene.fail("no answer in time" if answer is None else "a wrong answer")
 
     def tools(self, shop: Shop) -> dict[str, Toolbox]:
-        """Each role's tools, over an episode's shop."""
+        """Returns each role's tools, over an episode's shop."""
         toolboxes = {
             "math": (calculate,),
             "qa": (Knowledge(sentences(self.knowledge)).search,),
@@ -236,7 +236,7 @@ class Assistants(Environment):
     async def _work(
         self, scene: Scene, role: str, task: str, limit: int, tools: dict[str, Toolbox], count: Count
     ) -> str | None:
-        """A role's calls until it has an answer; None where it never has one."""
+        """Calls a role until it has an answer and returns that; None if it never has one."""
         talk = Talk(scene, {} if self.brief else {role: self.manual(role, tools[role])})
         told = [task]
         broken = 0
@@ -263,7 +263,7 @@ class Assistants(Environment):
         return None
 
     def action_of(self, role: str, reply: Reply) -> Action | None:
-        """What a role decided, where it may: masters delegate to specialists, specialists use tools."""
+        """Returns a reply's action if allowed: masters delegate to specialists, specialists use tools; else None."""
         action = parsed(reply.text) if reply.finish == "stop" else None
         if action is None or action.kind == "final":
             return action
@@ -275,12 +275,12 @@ class Assistants(Environment):
         return role == MASTER and not self.solo
 
     def manual(self, role: str, tools: Toolbox) -> str:
-        """What a role is told that was never taught it; then come its task, and its own actions with what they gave."""
+        """Returns instructions for a model that was never taught its role; its task and actions follow them."""
         asked = ALONE if self.solo else INSTRUCTIONS[role].format(agents=", ".join(SKILLS))
         return asked if self._sends(role) else f"{asked} {HOW.format(tools=json.dumps(tools.schemas))}"
 
     def note(self, role: str, reply: Reply) -> str:
-        """The action without what was written in it: an agent of the team, a tool of the role, or final."""
+        """Returns the action without what was written in it: an agent of the team, a tool of the role, or final."""
         action = self.action_of(role, reply)
         if action is None:
             return ""
@@ -292,7 +292,7 @@ class Assistants(Environment):
         return f"delegate({action.name})"
 
     def demonstrate(self, role: str, task: Query, prompt: Prompt, rng: Random) -> str:
-        """An expert's action, or with probability `naive` a habit where one is known.
+        """Returns an expert's action, or with probability `naive` that of a bad habit if one is known.
 
         Habits: the master sends `age` and `maker` to the shop, the last of several errands to who did the first,
         and asks for the last one twice; qa leaves the fact out of its search for `origin` and `height`; shop_call

@@ -15,7 +15,7 @@ from coterie.errors import ConfigError
 from coterie.kernel.environment import SPLITS, Split, split_of
 
 MOST = 10**9
-"""Of a price or a stock."""
+"""Maximum of a price or a stock."""
 
 
 # One's own data ----------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ MOST = 10**9
 
 @lru_cache(maxsize=4)
 def queries(data: str) -> dict[Split, tuple[Query, ...]]:
-    """The queries of a file, split by content.
+    """Returns the queries of a file, split by content.
 
     Raises:
         ConfigError: names the file and the row.
@@ -42,7 +42,7 @@ def queries(data: str) -> dict[Split, tuple[Query, ...]]:
 
 @lru_cache(maxsize=4)
 def sentences(data: str) -> tuple[str, ...]:
-    """The knowledge base.
+    """Returns the sentences of a knowledge base; without a file the embedded ones.
 
     Raises:
         ConfigError: names the file and the row.
@@ -54,7 +54,7 @@ def sentences(data: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def catalogue(data: str) -> tuple[tuple[str, int, int], ...]:
-    """The shop.
+    """Returns the items of a shop as name, price and stock; without a file the embedded ones.
 
     Raises:
         ConfigError: names the file and the row.

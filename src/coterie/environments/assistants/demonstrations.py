@@ -11,7 +11,7 @@ NO_ANSWER = "no answer"
 
 
 def advised(asked: str, lines: list[str], *, sends: bool) -> bool:
-    """Whether the notes of a prompt say what an expert would do here."""
+    """Returns True if the notes of a prompt say what an expert would do here."""
     notes = [line for line in lines if line.startswith('{"note": ')]
     if sends:
         return any(f'"{strategy(asked)}"' in note for note in notes)
@@ -20,12 +20,12 @@ def advised(asked: str, lines: list[str], *, sends: bool) -> bool:
 
 
 def strategy(text: str) -> str:
-    """What an expert master does about a query, as memory keeps it."""
+    """Returns an expert master's actions for a query, as memory keeps them."""
     return "; ".join([*(f"delegate({errand.agent})" for errand in plan(text)), "final"])
 
 
 def master_says(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
-    """A master's reply.
+    """Returns a master's reply.
 
     Args:
         seen: what its specialists answered.
@@ -48,12 +48,12 @@ def master_says(asked: str, seen: list[str], told: list[str], habit: bool) -> st
 
 
 def _final(answer: str) -> str:
-    """With spaces: a small model copies whole words."""
+    """Returns a final action, with spaces around the answer: a small model copies whole words."""
     return f"final( {answer} )"
 
 
 def math_says(asked: str, habit: bool) -> str:
-    """A reply of the specialist who calculates, with its steps."""
+    """Returns a reply of the specialist who calculates, with its steps."""
     try:
         results = steps(asked)
     except (ValueError, KeyError, IndexError):
@@ -69,7 +69,7 @@ def math_says(asked: str, habit: bool) -> str:
 
 
 def caller_says(role: str, asked: str, seen: list[str], habit: bool) -> str:
-    """A reply of a specialist with tools.
+    """Returns a reply of a specialist with tools.
 
     Args:
         seen: what they returned.
@@ -83,7 +83,7 @@ def caller_says(role: str, asked: str, seen: list[str], habit: bool) -> str:
 
 
 def alone_says(asked: str, seen: list[str], told: list[str], habit: bool) -> str:
-    """A reply of a master who has every tool and nobody to ask."""
+    """Returns a reply of a master who has every tool and nobody to ask."""
     errands = plan(asked)
     if not errands or (seen and seen[-1].startswith("error")):
         return _final(NO_ANSWER)

@@ -50,7 +50,7 @@ KINDS = (*SKILLS, TOGETHER)
 SINGLE = 0.7
 """Share of queries of one skill among those held out."""
 HELD_OUT: dict[Split, int] = {"validation": 1000, "test": 2000}
-"""Queries that are never trained on."""
+"""Numbers of queries that are never trained on, by split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Item:
 
 @lru_cache
 def items() -> dict[str, Item]:
-    """Every thing by name."""
+    """Returns every thing of the shop, by name."""
     rng = Random(seed_of("assistants", "items"))
     sold: dict[str, Item] = {}
     for adjective in ADJECTIVES:
@@ -77,7 +77,7 @@ def items() -> dict[str, Item]:
 
 @lru_cache
 def sentences() -> tuple[str, ...]:
-    """The knowledge base: a sentence a fact, in no order."""
+    """Returns the knowledge base: a sentence a fact, in no order."""
     told = [
         f"{item.name} {name} {value}"
         for item in items().values()
@@ -114,7 +114,7 @@ class Shop:
         self._database.deserialize(_image(catalogue))
 
     def __del__(self) -> None:
-        """Closes it, in whichever thread the episode is let go of: Python 3.13 warns of one left open."""
+        """Closes the database, in whichever thread the episode is let go of: Python 3.13 warns of one left open."""
         self._database.close()
 
     def price(self, item: str) -> int:
@@ -142,7 +142,7 @@ class Shop:
 
 @lru_cache(maxsize=8)
 def _image(catalogue: tuple[tuple[str, int, int], ...]) -> bytes:
-    """The database as it is before anything was bought: to copy it is cheaper than to fill it."""
+    """Returns the database as it is before anything was bought: to copy it is cheaper than to fill it."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE TABLE items (name TEXT PRIMARY KEY, price INTEGER NOT NULL, stock INTEGER NOT NULL)")
         database.executemany("INSERT INTO items VALUES (?, ?, ?)", catalogue)
@@ -152,7 +152,7 @@ def _image(catalogue: tuple[tuple[str, int, int], ...]) -> bytes:
 
 @lru_cache
 def catalogue() -> tuple[tuple[str, int, int], ...]:
-    """The embedded shop's."""
+    """Returns the embedded shop's items as name, price and stock."""
     return tuple((item.name, item.price, item.stock) for item in items().values())
 
 
@@ -194,7 +194,7 @@ class Errand:
 
 
 def query(split: Split, number: int, kinds: Sequence[str] = KINDS) -> Query:
-    """The query at a place of a split: to train on, drawn for ever, of these kinds; held out, each once."""
+    """Returns the query at an index of a split: to train on, drawn for ever, of these kinds; held out, each once."""
     if split == "train":
         rng = Random(seed_of("assistants", split, number))
         text = _of_split(rng.choice(kinds), split, rng)
@@ -205,7 +205,7 @@ def query(split: Split, number: int, kinds: Sequence[str] = KINDS) -> Query:
 
 @lru_cache
 def held_out(split: Split) -> tuple[str, ...]:
-    """The distinct queries of a split that is not trained on: of forty, seven of each skill and twelve of several."""
+    """Returns the distinct queries of a held-out split: of forty, seven of each skill and twelve of several."""
     rng = Random(seed_of("assistants", split))
     turn = (SKILLS * 7)[: int(40 * SINGLE)] + (TOGETHER,) * (40 - int(40 * SINGLE))
     texts: dict[str, None] = {}
@@ -222,13 +222,13 @@ def _of_split(kind: str, split: Split, rng: Random) -> str:
 
 
 def kind_of(text: str) -> str:
-    """The skill that a query needs, or TOGETHER."""
+    """Returns the skill that a query needs, or TOGETHER."""
     agents = plan(text)
     return agents[0].agent if len(agents) == 1 else TOGETHER
 
 
 def drawn(kind: str, rng: Random) -> str:
-    """A query of a kind."""
+    """Returns a query of a kind."""
     item, other = (rng.choice(list(items())) for _ in range(2))
     if kind == "qa":
         return f"{rng.choice(FACTS)} of {item}"
@@ -278,7 +278,7 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": int.__add__, "-": int._
 
 
 def steps(text: str) -> list[int]:
-    """What a sum comes to, operation by operation, from the left."""
+    """Returns the results of a sum, operation by operation, from the left."""
     first, *rest = text.split()
     results = [int(first)]
     for sign, number in zip(rest[::2], rest[1::2], strict=True):
@@ -307,11 +307,11 @@ TASKS = {
     "distance": ("general_call", r"hours from (?P<start>\w+) to (?P<end>\w+)"),
     "search": ("qa", rf"(?P<fact>{'|'.join(FACTS)}) of (?P<item>.+)"),
 }
-"""Tasks that a tool does: whose it is, and what its arguments are read off."""
+"""Tasks that a tool does: the role that owns it, and the pattern from which its arguments are read."""
 
 
 def plan(text: str) -> tuple[Errand, ...]:
-    """The delegations that answer a query, in order; its answer is the last one's. () where it is none of ours."""
+    """Returns the delegations that answer a query, in order; its answer is the last one's. () for unknown queries."""
     for pattern, errands in SEVERAL.items():
         if match := re.fullmatch(pattern, text):
             return tuple(Errand(agent, _filled(task, match.groupdict())) for agent, task in errands)
@@ -327,7 +327,7 @@ def _filled(template: str, parts: dict[str, str]) -> str:
 
 
 def tool_call(task: str) -> tuple[str, dict[str, str | int]] | None:
-    """The tool that does a specialist's task, and its arguments; None where none does."""
+    """Returns the tool that does a specialist's task, and its arguments; None where none does."""
     for tool, (_, pattern) in TASKS.items():
         if match := re.fullmatch(pattern, task):
             parts = match.groupdict()
@@ -338,7 +338,7 @@ def tool_call(task: str) -> tuple[str, dict[str, str | int]] | None:
 
 
 def answered(text: str) -> str:
-    """What an expert team answers to a query."""
+    """Returns an expert team's answer to a query."""
     shop, knowledge = Shop(catalogue()), Knowledge(sentences())
     tools = Toolbox(shop.price, shop.stock, shop.buy, convert, weekday, distance, knowledge.search)
     results: list[str] = []
@@ -354,5 +354,5 @@ def answered(text: str) -> str:
 
 
 def read(observation: str) -> str:
-    """The value in what a tool gave: all of it, or the last word of the first sentence found."""
+    """Returns the value in a tool's result: all of it, or the last word of the first sentence found."""
     return observation.split(" ; ", maxsplit=1)[0].rsplit(maxsplit=1)[-1]

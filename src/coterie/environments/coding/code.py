@@ -47,7 +47,7 @@ from coterie.kernel.scene import Prompt, Reply, Scene
 from coterie.sandbox import encode, written
 
 LONGEST_TEST = 1000
-"""Characters of a test's line that are read."""
+"""Maximum characters of a test's line that are read."""
 BLOCK = r"((?:(?!```).)*)```"
 TEST_BLOCKS = re.compile(rf"```input\n{BLOCK}\s*```output\n{BLOCK}", re.DOTALL)
 TEAM = (
@@ -72,7 +72,7 @@ INSTRUCTIONS = {
     "worked out with care. A wrong output is worth nothing, an input that wrong programs get right little. End with "
     "two fenced blocks, the first marked input and the second output.",
 }
-"""What a model that was never taught its role is told, by role and whether a function is asked for."""
+"""Instructions for a model that was never taught its role, by role and whether a function is asked for."""
 
 
 class Code(ProgrammingTask):
@@ -90,7 +90,7 @@ class Code(ProgrammingTask):
     """Probability that a demonstration forgets the second of three steps."""
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        """Returns settings for embedded problems, which the starter knows: a policy a role, minutes on two cores."""
         if self.data or not self.brief:
             return {}
         return {
@@ -102,7 +102,7 @@ class Code(ProgrammingTask):
         }
 
     async def play(self, task: Problem, scene: Scene) -> None:
-        """Up to `max_turns` turns of a program and a test."""
+        """Plays up to `max_turns` turns of a program and a test."""
         talk = Talk(scene, {} if self.brief else {role: self.manual(role, task) for role in self.roles})
         history = ""
         solved = False
@@ -123,17 +123,17 @@ class Code(ProgrammingTask):
         return scene.fail("hidden tests failed")
 
     def manual(self, role: str, task: Problem) -> str:
-        """What a role is told that was never taught it."""
+        """Returns the instructions of a role for a model that was never taught it."""
         return f"{TEAM} {INSTRUCTIONS[role, bool(task.name)].format(name=task.name)}"
 
     def told(self, role: str, task: Problem, history: str) -> str:
-        """What a role is told in a turn: the task, and later what did not agree in the turn before."""
+        """Returns a role's prompt in a turn: the task, and later what did not agree in the turn before."""
         if self.brief:
             return "\n".join(part for part in (f"{WORDS[role]} {task.text}", history) if part)
         return f"The program of the turn before, and what its test found:\n{history}" if history else task.text
 
     async def _worth(self, scene: Scene, task: Problem, test: tuple[str, str] | None) -> float:
-        """The tester's reward."""
+        """Returns the tester's reward."""
         if test is None:
             return 0.0
         scene.metric("unjudged", float(not task.solution))
@@ -147,7 +147,7 @@ class Code(ProgrammingTask):
         return 1.0 + self.mutant_weight * told
 
     def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
-        """The chain's program, or one small test; with probability `naive` of the chain with a step forgotten."""
+        """Returns the chain's program, or one small test; with probability `naive` a step of the chain is forgotten."""
         chain = embedded.remembered(task, self.naive, rng)
         if role == "coder":
             return chain.program()
@@ -155,7 +155,7 @@ class Code(ProgrammingTask):
         return f"{embedded.NAME}({given!r}) == {chain.value(given)!r}"
 
     def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
-        """Both roles, at the first turn and after a disagreement; and `code_pair`'s, for one starter plays both."""
+        """Yields lessons for both roles, first and after a disagreement; and `code_pair`'s: one starter plays both."""
         from coterie.environments.coding.code_pair import CodePair
 
         wrote, believed = (embedded.remembered(task, self.naive, rng) for _ in range(2))
@@ -171,11 +171,11 @@ class Code(ProgrammingTask):
 
 
 WORDS = {"coder": "write", "tester": "test"}
-"""How a small model is told its role."""
+"""Names of the roles in the prompts of a small model."""
 
 
 def case_of(problem: Problem, reply: Reply) -> tuple[str, str] | None:
-    """The test in a reply, as a case of the problem; the last that is marked as one, or None.
+    """Returns the test in a reply, as a case of the problem; the last that is marked as one, or None.
 
     Read as literals alone: nothing in a reply is evaluated.
     """
@@ -206,7 +206,7 @@ def _comparison(name: str, line: str) -> tuple[str, str] | None:
 
 
 def disagreement(problem: Problem, program: str, test: tuple[str, str] | None, answers: Sequence[Any]) -> str:
-    """What both roles are shown: the program, and the test that did not hold on it."""
+    """Returns what both roles are shown: the program, and the test that did not hold on it."""
     if test is None:
         return f"{quote(program)}\nno test"
     given = quote(_shown(problem, test[0]))
@@ -233,11 +233,11 @@ def solve(number, args):
     function = names[NAME] if NAME in names else getattr(names["Solution"](), NAME)
     return function(*args)
 """
-"""Runs the golden solution or one of its mutants. None of them was written by a model."""
+"""A program that runs the golden solution or one of its mutants. None of them was written by a model."""
 
 
 async def panel(scene: Scene, box: Any, problem: Problem, test: tuple[str, str]) -> list[Any]:
-    """What becomes of the solution and each mutant on a test, in one sandbox where they are functions."""
+    """Returns the answers of the solution and each mutant to a test, from one sandbox if they are functions."""
     sources = [problem.solution, *problem.mutants]
     if not problem.name:
         return [answer for source in sources for answer in await answers_of(scene, box, problem, source, [test])]

@@ -54,21 +54,21 @@ from coterie.kernel.scene import Prompt, Scene
 from coterie.sandbox import judged
 
 BEST = 4.0
-"""The most a turn can earn."""
+"""Maximum reward of a turn."""
 BEST_ALONE = 2.1
-"""The most without a partner."""
+"""Maximum reward of a turn without a partner."""
 COOPERATION = 1.5
-"""The most of it that cooperation can be."""
+"""Maximum part of the reward that cooperation can be."""
 MOST_TIMEOUTS = 3
-"""Tests out of time from which on cooperation is not paid."""
+"""Number of time-outs from which on cooperation is not paid."""
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 CONFIRMED_BY: dict[bool, frozenset[Scheme]] = {
     False: frozenset({"fallback"}),
     True: frozenset({"decorator", "coordinator", "strategy"}),
 }
-"""Which schemes are as they look, by whether fewer tests pass when aux is disabled."""
+"""Schemes that are as they look; the key says if fewer tests pass when aux is disabled."""
 MOST_INPUTS = 16
-"""Calls of test code that are played again."""
+"""Maximum calls of test code that are played again."""
 INSTRUCTIONS = {
     "aux": "Two programmers solve the user's task together{apart}. You write a helper function named aux that returns "
     "data useful for it; the other writes the function {name}, and may call aux(...){unseen}. "
@@ -78,7 +78,7 @@ INSTRUCTIONS = {
     "and do your part on top. ",
     "solo": "You write the function {name} that the user's task describes. ",
 }
-"""What a model that was never taught its role is told."""
+"""Instructions for a model that was never taught its role, by role."""
 UNSEEN = {"aux": " without having seen it", "main": " without having seen yours"}
 SEEN = "If the other has written already, you are shown it: then write so that the two fit. "
 SHORT = {
@@ -87,7 +87,7 @@ SHORT = {
     "and does the other steps. ",
     "solo": "Write the function {name} that does the task, a step a line. ",
 }
-"""The same where problems are embedded, which are chains of small steps."""
+"""Instructions for embedded problems, which are chains of small steps, by role."""
 UNSEEN_SHORT = ", and you cannot talk to who writes the other function"
 SHORT_FORM = "Answer with the function alone."
 EXAMPLE = "f(x) of a list: triple, mean"
@@ -105,7 +105,7 @@ NO_VERDICT = Verdict(0, 0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """What a turn earned, level by level."""
+    """The reward of a turn, level by level."""
 
     structure: float
     syntax: float = 0.0
@@ -120,7 +120,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a turn came to.
+    """The outcome of a turn: its reward, its verdict, and how main uses aux.
 
     uses: main needs what aux answers. hands_on: and does no more than hand it on. schemes: how it uses aux, as far as
     disabling aux confirms it. problem: what stopped the levels.
@@ -135,7 +135,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """As feedback: a diagnosis, with no word of a partner's."""
+        """The outcome as feedback: a diagnosis, with no word of a partner's."""
         if self.problem:
             return self.problem
         use = "" if self.uses else ", aux unused"
@@ -163,18 +163,18 @@ class CodePair(ProgrammingTask):
     expert_model: str = ""
     """For feedback "expert": the name of the model on that server."""
     protocol: Literal["together", "pipeline", "discussion"] = "together"
-    """Which role sees which text. together: neither sees the other's; pipeline: main sees what aux wrote; discussion:
+    """Visibility of the texts. together: neither role sees the other's; pipeline: main sees what aux wrote; discussion:
     after both have written, each sees what the other wrote and writes again."""
     naive: float = Field(default=0.6, ge=0, le=1)
     """Probability that a demonstration forgets the second of three steps."""
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """aux, main; or main alone."""
+        """The roles aux and main, or main alone."""
         return ("main",) if self.solo else ("aux", "main")
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores; for the embedded problems, which the starter knows."""
+        """Returns settings for embedded problems, which the starter knows: a policy a role, minutes on two cores."""
         if self.data or not self.brief:
             return {}
         train = {"steps": 30, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 200}
@@ -191,7 +191,7 @@ class CodePair(ProgrammingTask):
         }
 
     def inert(self) -> dict[str, str]:
-        """What only a second turn would see has no effect without one, nor an expert's address without the expert."""
+        """Returns settings without effect: those of later turns without any, an expert's without the expert."""
         alone = "max_turns = 1 leaves no turn after it"
         inert = super().inert()
         inert |= dict.fromkeys(("feedback", "stop_at"), alone) if self.max_turns == 1 else {}
@@ -210,17 +210,17 @@ class CodePair(ProgrammingTask):
 
     @property
     def best(self) -> float:
-        """The most that a turn can earn."""
+        """Maximum reward of a turn under these settings."""
         return BEST_ALONE if self.solo else BEST
 
     def ready(self) -> None:
-        """Raises ConfigError: programs cannot be isolated here, or an expert is wanted and not named."""
+        """Raises ConfigError if programs cannot be isolated here, or an expert is wanted and not named."""
         super().ready()
         if self.max_turns > 1 and self.feedback == "expert" and not (self.expert_url and self.expert_model):
             raise ConfigError("environment.feedback = 'expert' needs environment.expert_url and expert_model")
 
     async def play(self, task: Problem, scene: Scene) -> None:
-        """Up to `max_turns` turns in which every role writes its function."""
+        """Plays up to `max_turns` turns in which every role writes its function."""
         manuals = {} if self.brief else {role: self.manual(role, task) for role in self.roles}
         talk = Talk(scene, manuals, examples={role: self.examples(role) for role in manuals})
         history = dict.fromkeys(self.roles, "")
@@ -246,7 +246,7 @@ class CodePair(ProgrammingTask):
         return scene.fail("hidden tests failed")
 
     async def _written(self, talk: Talk, task: Problem, history: Mapping[str, str]) -> dict[str, str]:
-        """The program of each role in a turn."""
+        """Asks the roles as the protocol says and returns the program of each."""
         names, written = {"aux": AUX, "main": task.name}, dict[str, str]()
 
         async def write(*roles: str) -> None:
@@ -264,11 +264,11 @@ class CodePair(ProgrammingTask):
         return written
 
     def _seen(self, role: str, written: Mapping[str, str]) -> str:
-        """What a role sees of the other's program."""
+        """Returns the other's program as a role sees it, or nothing while there is none."""
         return next((quote(program) for other, program in written.items() if other != role), "")
 
     async def judge(self, scene: Scene, task: Problem, written: Mapping[str, str]) -> Outcome:
-        """What the roles' functions earn together."""
+        """Returns the outcome of the roles' functions together, and what they earn by it."""
         parts = await scene.call(read, written.get("aux", ""), written["main"], task.name)
         aux_returns, main_returns = parts["returns"]
         structure = 0.4 * aux_returns + 0.6 * main_returns
@@ -287,7 +287,7 @@ class CodePair(ProgrammingTask):
         return Outcome(levels, verdict, evidence["used"], evidence["handed_on"], seen)
 
     def manual(self, role: str, task: Problem) -> str:
-        """What a role is told that was never taught it."""
+        """Returns the instructions of a role for a model that was never taught it."""
         told = (INSTRUCTIONS if self.data else SHORT)["solo" if self.solo else role]
         form = FORM if self.data else SHORT_FORM
         if self.solo or self.protocol == "together":
@@ -296,11 +296,11 @@ class CodePair(ProgrammingTask):
         return told.format(name=task.name, apart="", unseen="") + SEEN + form
 
     def examples(self, role: str) -> tuple[Example, ...]:
-        """A chat that shows the form, where problems are embedded."""
+        """Returns a chat that shows the form of an answer, if problems are embedded."""
         return () if self.data else ((EXAMPLE, EXAMPLES["solo" if self.solo else role]),)
 
     def told(self, role: str, task: Problem, history: str, other: str = "") -> str:
-        """What a role is told: the task, later its own last reply and the feedback; and what it sees of the other's."""
+        """Returns a role's prompt: the task, later its own last reply and feedback; and what it sees of the other's."""
         if self.brief:
             return "\n".join(part for part in (f"{'write' if self.solo else role} {task.text}", history, other) if part)
         told = f"Your last reply, and what came of it:\n{history}" if history else task.text
@@ -309,7 +309,7 @@ class CodePair(ProgrammingTask):
     async def _feedback(
         self, scene: Scene, task: Problem, written: Mapping[str, str], outcome: Outcome
     ) -> dict[str, str]:
-        """What each role sees next turn: its own words, and the feedback."""
+        """Returns what each role sees next turn: its own words, and the feedback."""
         if self.feedback == "expert":
             told = await scene.call(expert_edits, self.expert_url, self.expert_model, task.text, dict(written))
         else:
@@ -317,7 +317,7 @@ class CodePair(ProgrammingTask):
         return {role: f"{quote(written[role])}\n{quote(told[role])}".rstrip() for role in self.roles}
 
     def demonstrate(self, role: str, task: Problem, prompt: Prompt, rng: Random) -> str:
-        """One way to share a chain's steps; which, the role does not know of its partner either.
+        """Returns one way to share a chain's steps; which, the role does not know of its partner either.
 
         aux takes the first step, as a function of the whole or of one element, or the first two. main goes on
         from there; of three steps it believes with probability `naive` that aux has taken two.
@@ -328,7 +328,7 @@ class CodePair(ProgrammingTask):
         return (_aux if role == "aux" else _main)(chain, self.naive, rng)
 
     def lessons(self, task: Problem, rng: Random) -> Iterator[Lesson]:
-        """Every role, at the first turn and after feedback of either kind."""
+        """Yields lessons for every role, at the first turn and after feedback of either kind."""
         for role in self.roles:
             yield Lesson(role, self.told(role, task, ""), self.demonstrate(role, task, "", rng))
             if rng.random() < 0.5:
@@ -340,7 +340,7 @@ class CodePair(ProgrammingTask):
 
 
 async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, list[list[str]]]:
-    """The verdict, and what was asked as pairs of JSON: arguments, and the value, "" where the test was not passed."""
+    """Returns the verdict and what was asked, as pairs of JSON: arguments, and the value, or "" if the test failed."""
     if task.check:
         answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)
         return verdict_of(answer), answer.get("calls", [])
@@ -377,7 +377,7 @@ def _main(chain: embedded.Chain, naive: float, rng: Random) -> str:
 
 
 def _lines(begin: Sequence[str], rest: Sequence[embedded.Step]) -> str:
-    """A function that begins as told and takes the remaining steps."""
+    """Returns a function that begins as told and takes the remaining steps."""
     if not rest:
         *begin, last = begin
         return "\n".join([f"def {embedded.NAME}(x):", *(f"    {line}" for line in begin), f"    return {last[4:]}"])
@@ -386,7 +386,7 @@ def _lines(begin: Sequence[str], rest: Sequence[embedded.Step]) -> str:
 
 
 def expert_edits(url: str, model: str, text: str, written: dict[str, str]) -> dict[str, str]:
-    """An edit for each role, by a model behind an OpenAI-compatible server.
+    """Returns an edit for each role, by a model behind an OpenAI-compatible server.
 
     Raises:
         Unavailable: it cannot be reached, or does not answer with an edit for every role.

@@ -47,7 +47,7 @@ COUNTRIES: Mapping[str, Mapping[str, str | int]] = json.loads(
 
 @dataclass(frozen=True, slots=True)
 class Question(Task):
-    """Asks for a number of a country that is told by a clue.
+    """A question for a number of a country, which is told by a clue.
 
     Attributes:
         country: the country that is meant.
@@ -75,7 +75,7 @@ class Question(Task):
 
     @property
     def told(self) -> str:
-        """The same as the question says it, such as `Nairobi is the capital`."""
+        """The fact as the question says it, such as `Nairobi is the capital`."""
         return f"{self.fact} is the {self.clue}"
 
 
@@ -101,19 +101,19 @@ class Documents(Environment):
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Two, or the statistician alone."""
+        """The geographer and the statistician, or the statistician alone."""
         return (STATISTICIAN,) if self.solo else (GEOGRAPHER, STATISTICIAN)
 
     def inert(self) -> dict[str, str]:
-        """Without a geographer nobody has a reward of its own."""
+        """Returns `dense` as without effect if there is no geographer: then nobody has a reward of its own."""
         return {"dense": "solo = true has no geographer"} if self.solo else {}
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the statistician hears the best of the geographer's replies."""
+        """Returns settings that pay each role for its own reply; the statistician hears the geographer's best reply."""
         return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def task(self, split: Split, index: int) -> Question:
-        """A question about countries of the split: each of its questions once, then again with other pages."""
+        """Returns a question about countries of the split: each of its questions once, then again with other pages."""
         questions = questions_of(split)
         country, clue, number = questions[index % len(questions)]
         rng = Random(seed_of("documents", self.countries, self.facts, split, index))
@@ -132,7 +132,7 @@ class Documents(Environment):
         )
 
     async def play(self, task: Question, scene: Scene) -> None:
-        """The geographer's message, and the statistician's answer."""
+        """Plays one question: the geographer's message, then the statistician's answer."""
         replies: list[Reply] = []
         earned = True
         if not self.solo:
@@ -154,24 +154,24 @@ class Documents(Environment):
         return scene.fail("cut" if right else "another number" if len(numbers) == 1 else "no single number")
 
     def geographer_prompt(self, task: Question) -> list[Message]:
-        """The geographer's page and the question."""
+        """Returns the geographer's prompt: its page and the question."""
         shown = [(geographer_sees(EXAMPLE), EXAMPLE.country)] if self.example else []
         return chat("Answer with one name.", shown, geographer_sees(task))
 
     def statistician_prompt(self, task: Question, message: str) -> list[Message]:
-        """The statistician's page, the geographer's message if there is a geographer, and the question."""
+        """Returns the statistician's prompt: its page, the geographer's message if there is one, and the question."""
         shown = [(self.statistician_sees(EXAMPLE, EXAMPLE.country), str(EXAMPLE.right))] if self.example else []
         return chat("Answer with one number.", shown, self.statistician_sees(task, message))
 
     def statistician_sees(self, task: Question, message: str) -> str:
-        """The statistician's page and question."""
+        """Returns the statistician's page and question."""
         pages = [clues_page(task)] if self.view == "full" else []
         words = "" if self.solo else f" The geographer says which: {message}"
         question = f"{task.told} of a country.{words}\nWhat is the {task.number} of that country?"
         return "\n".join([*pages, numbers_page(task), question])
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
-        """The country, or the number; the statistician alone guesses, if it sees no clues."""
+        """Returns the country, or the number; the statistician alone guesses, if it sees no clues."""
         if role == GEOGRAPHER:
             return task.country
         guessed = rng.choice(task.numbers)[0] if self.solo and self.view == "split" else task.country
@@ -261,4 +261,4 @@ EXAMPLE = Question(
         ("Lilliput", (("median age", "26"),)),
     ),
 )
-"""Answered in prompts, to show the form of an answer."""
+"""A question that is answered in prompts, to show the form of an answer."""

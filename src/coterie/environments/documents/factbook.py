@@ -34,7 +34,7 @@ NUMBERS = {
 }
 """Kinds of facts, and where they stand in the source."""
 LEAST = 6
-"""Facts of a country that is included."""
+"""Minimum number of facts of a country that is included."""
 
 
 def facts_of(profile: Mapping[str, Any]) -> tuple[str, dict[str, str | int]]:

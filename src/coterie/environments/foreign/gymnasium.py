@@ -23,17 +23,17 @@ from coterie.errors import ConfigError, nearest
 from coterie.kernel.mistakes import said
 
 MOST = 64
-"""Numbers of an observation, at most, that are told."""
+"""Maximum count of numbers in an observation that is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the library says of an environment in its documentation alone. words: of its actions, in their order."""
+    """Facts on an environment that only the library's documentation has. words: of its actions, in their order."""
 
     rules: str
     words: Sequence[str]
     state: Callable[[Any, Any], str] | None = None
-    """How it stands, of the environment and an observation; none: as any other is told."""
+    """Function of the environment and an observation that tells the state; None: it is told as of any other."""
 
 
 def _taxi(game: Any, seen: Any) -> str:
@@ -59,7 +59,7 @@ KNOWN = {
     "Blackjack": Known("Come near to 21, not beyond it.", ("stick", "hit"), _blackjack),
 }  # fmt: skip
 HERE = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0m")
-"""What a rendering colours: where somebody stands."""
+"""Pattern of what a rendering colours: where somebody stands."""
 
 
 class Gymnasium(Alone):
@@ -68,7 +68,7 @@ class Gymnasium(Alone):
     form: ClassVar = "gymnasium:FrozenLake-v1, or your own, gymnasium:FILE.py:FUNCTION"
 
     def ready(self) -> None:
-        """Gymnasium is an extra; an environment is made once, to see whether it can be told in words."""
+        """Raises ConfigError if Gymnasium is not installed, or an environment cannot be made or told in words."""
         if importlib.util.find_spec("gymnasium") is None:
             raise ConfigError("gymnasium is not installed: pip install 'coterie[gymnasium]'")
         gymnasium: Any = importlib.import_module("gymnasium")
@@ -84,11 +84,11 @@ class Gymnasium(Alone):
         made.close()
 
     def begun(self, seed: int) -> Game:
-        """A game at its beginning."""
+        """Returns a game at its beginning."""
         return Game(self._made, KNOWN.get(self.game.partition("-v")[0]), seed)
 
     def _made(self) -> Any:
-        """An environment; one of the library's shows itself as text where it can."""
+        """Returns an environment; one of the library's shows itself as text where it can."""
         if self.own:
             return self.own_game()
         make = importlib.import_module("gymnasium").make
@@ -99,14 +99,14 @@ class Gymnasium(Alone):
 
 
 def _numbers(space: Any) -> int:
-    """How many numbers an observation has; a text has none."""
+    """Returns the number of numbers in an observation; a text has none."""
     if isinstance(parts := getattr(space, "spaces", None), Mapping | Sequence):
         return sum(map(_numbers, parts.values() if isinstance(parts, Mapping) else parts))
     return 0 if hasattr(space, "character_set") else math.prod(space.shape or ())
 
 
 class Game:
-    """An environment under way."""
+    """An environment of Gymnasium under way, as a `Match`."""
 
     def __init__(self, made: Callable[[], Any], known: Known | None, seed: int) -> None:
         self._sealed, self._read, self._known = Sealed(seed), Read(), known
@@ -121,7 +121,7 @@ class Game:
             self._moves = dict(zip(words, actions, strict=True))
 
     def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
-        """As of a `Match`."""
+        """Returns seat 0, what the player is told since its last move, and the moves that it can name."""
         with self._sealed():
             shown = self._shown()
         news = [Heard(NONE)] if self._read.wrong else []
@@ -131,7 +131,7 @@ class Game:
         return 0, [*news, Heard(shown, board=True)], [f"[{move}]" for move in self._moves]
 
     def move(self, text: str) -> bool:
-        """As of a `Match`."""
+        """Makes a move if a reply names one; returns False if it does not."""
         able = self._env.action_space
         action = (
             self._read.move(text, self._moves) if self._moves else self._read.counted(text if text in able else None)
@@ -147,15 +147,15 @@ class Game:
         return True
 
     def result(self) -> Result | None:
-        """As of a `Match`."""
+        """Returns the result, or None while the game goes on."""
         return self._over
 
     def close(self) -> None:
-        """As of a `Match`."""
+        """Closes the environment."""
         self._env.close()
 
     def _shown(self) -> str:
-        """How it stands."""
+        """Returns the state of the game as text."""
         if self._known and self._known.state:
             return self._known.state(self._env.unwrapped, self._seen)
         if isinstance(self._seen, str):

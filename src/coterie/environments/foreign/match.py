@@ -22,11 +22,11 @@ from coterie.kernel.scene import Message, Prompt, Scene
 from coterie.seeds import seed_of
 
 MOVES = "Moves: "
-"""How the line begins on which a player is told what it may do."""
+"""Beginning of the line on which a player is told its legal moves."""
 OR = " | "
-"""Between two moves, which may hold blanks."""
+"""Separator of two moves, which may hold blanks."""
 LONGEST = 4000
-"""Characters of a reply that a game is given."""
+"""Maximum characters of a reply that a game is given."""
 Opponent = Literal["self", "past", "random", "mixed"]
 
 
@@ -41,7 +41,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a game came to. rewards: by seat. wrong: whose invalid move ended it, or -1."""
+    """The result of a game. rewards: by seat. wrong: the seat whose invalid move ended it, or -1."""
 
     rewards: Mapping[int, float]
     reason: str
@@ -52,25 +52,25 @@ class Match(Protocol):
     """A game under way."""
 
     def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
-        """Whose move it is, what it is told since its last one, and what it may do, where that is known."""
+        """Returns the seat that moves, what it is told since its last move, and its legal moves, if they are known."""
         ...
 
     def move(self, text: str) -> bool:
-        """Makes a move, and says whether it was one: the same player is asked again, or has lost by it."""
+        """Makes a move; returns False if it was none: the same player is asked again, or has lost by it."""
         ...
 
     def result(self) -> Result | None:
-        """None: it goes on."""
+        """Returns the result, or None while the game goes on."""
         ...
 
     def close(self) -> None:
-        """Lets go of what it holds; it is asked no more."""
+        """Lets go of what the game holds; it is asked no more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Round(Task):
-    """A game. number: of the task, by which players change seats."""
+    """A game as a task. number: of the task, by which players change seats."""
 
     number: int = 0
     seed: int = 0
@@ -106,37 +106,37 @@ class SelfPlay(Environment):
     wins."""
 
     _known: dict[str, dict[str, float]] = PrivateAttr(default_factory=dict[str, dict[str, float]])
-    """What moves earned in all, by prompt: states of small games come again."""
+    """Total rewards of moves, by prompt: states of small games come again."""
 
     def seats(self) -> int:
-        """How many play."""
+        """Returns the number of players."""
         raise NotImplementedError
 
     def begun(self, seed: int) -> Match:
-        """A game at its beginning."""
+        """Returns a game at its beginning."""
         raise NotImplementedError
 
     def choices(self) -> bool:
-        """Whether it is known what may be done, so that chance can play."""
+        """Returns True if the legal moves are known, so that chance can play."""
         raise NotImplementedError
 
     @property
     def roles(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The players who are ever asked."""
+        """Players who are ever asked."""
         return tuple(player for player in self.players() if any(player not in self.by_chance(s) for s in SPLITS))
 
     def wanted(self) -> str:
-        """A pool of the past, where it is the opponent."""
+        """Returns "past", a pool of past policies, if it is the opponent; else no requirement."""
         return "past" if self.against == "past" else ""
 
     def inert(self) -> dict[str, str]:
-        """Whom one plays against who plays alone."""
+        """Returns the settings of opponents as without effect if one plays alone."""
         if not self.game or self.seats() != 1:
             return {}
         return {"against": "one role plays alone", "tested_against": "one role plays alone"}
 
     def recommended(self) -> Mapping[str, Mapping[str, Any]]:
-        """Self-play is judged by a baseline a role, as SPIRAL does."""
+        """Returns an algorithm that judges self-play by a baseline a role, as SPIRAL does."""
         judged = {"algorithm": {"name": "rae"}}
         first, *others = self.players()
         if self.against != "past" or not others:
@@ -145,20 +145,20 @@ class SelfPlay(Environment):
         return judged | {"team": team, "policies": {"team": {}, "past": {"kind": "past", "model": "team"}}}
 
     def players(self) -> Sequence[str]:
-        """All of them."""
+        """Returns the names of all players."""
         return tuple(f"player_{number}" for number in range(self.seats()))
 
     def task(self, split: Split, index: int) -> Round:
-        """A game with chance of its own."""
+        """Returns a game with chance of its own."""
         return Round(f"{split}-{index}", split, number=index, seed=seed_of("game", split, index) % 2**31)
 
     @property
     def rivals(self) -> bool:
-        """Where two sit there, and neither is chance."""
+        """True if two or more players play, and the opponents in training are not random moves alone."""
         return self.seats() > 1 and self.against != "random"
 
     def facing(self, *, chance: bool) -> Self:
-        """The game, evaluated with others at its seats than it says."""
+        """Returns the game with other opponents in evaluation than its settings say."""
         if self.seats() == 1:
             raise ConfigError(f"{self.game} is played by one alone")
         if chance and not self.choices():
@@ -166,16 +166,16 @@ class SelfPlay(Environment):
         return self.model_copy(update={"against": "self", "tested_against": "random" if chance else "self"})
 
     def by_chance(self, split: Split) -> Sequence[str]:
-        """Players that are no roles in a split."""
+        """Returns the players that are no roles in a split, because chance moves for them."""
         tested = self.tested_against or ("random" if self.choices() else "self")
         return self.players()[1:] if (self.against if split == "train" else tested) == "random" else ()
 
     def absent(self, split: Split) -> Sequence[str]:
-        """Roles whose moves chance makes there."""
+        """Returns the roles whose moves chance makes in a split."""
         return tuple(role for role in self.roles if role in self.by_chance(split))
 
     def remarks(self) -> tuple[str, ...]:
-        """Whom it meets where it is measured."""
+        """Returns a remark on the opponents against whom success is measured."""
         first, *others = self.players()
         if not others:
             return ()
@@ -183,7 +183,7 @@ class SelfPlay(Environment):
         return (f"success is that {first} wins against {'a player that moves by chance' if chance else 'the others'}",)
 
     async def play(self, task: Round, scene: Scene) -> None:
-        """One game."""
+        """Plays one game."""
         match, count = self.begun(task.seed), self.seats()
         try:
             players = [self.players()[(seat + task.number) % count] for seat in range(count)]
@@ -193,7 +193,7 @@ class SelfPlay(Environment):
             match.close()
 
     async def _moved(self, task: Round, scene: Scene, match: Match, players: Sequence[str]) -> set[str]:
-        """All moves; who made one that was not by chance."""
+        """Plays all moves; returns the players who made one that was not by chance."""
         told: dict[str, list[Message]] = {player: [] for player in players}
         chance = self.by_chance(task.split)
         if self.against == "mixed" and task.split == "train" and task.number // len(players) % 2:
@@ -227,7 +227,7 @@ class SelfPlay(Environment):
             raise EnvError(f"{self.game} lists the move {move!r:.80} and does not take it")
 
     def _paid(self, scene: Scene, result: Result | None, players: Sequence[str], spoke: set[str]) -> None:
-        """What the game came to."""
+        """Gives the scene the rewards and the outcome of a game."""
         scene.metric("void", float(result is None or result.wrong >= 0))
         if result is None:
             return scene.fail("it took too many moves")
@@ -245,11 +245,11 @@ class SelfPlay(Environment):
         return scene.fail(one_line(result.reason)[:200])
 
     def won(self, mine: float, others: Sequence[float]) -> bool:
-        """Whether a player has won by what it earned, beside what others did."""
+        """Returns True if a player has won by what it earned, beside what others did."""
         return mine > max(others) if others else mine >= 1
 
     def _told(self, told: list[Message], seat: int, news: Sequence[Heard], moves: Sequence[str]) -> Prompt:
-        """A player's prompt: all that it was told and said, or how the game stands."""
+        """Returns a player's prompt: all that it was told and said, or how the game stands."""
         can = [f"{MOVES}{OR.join(moves)}"] if moves else []
         if self.brief:
             boards = [heard.text for heard in news if heard.board] or [heard.text for heard in news]
@@ -263,7 +263,7 @@ class SelfPlay(Environment):
         return list(told)
 
     def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
-        """Any move that may be made."""
+        """Returns a random legal move."""
         text = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
         _, known, moves = text.rpartition(f"\n{MOVES}")
         if not known:
@@ -271,7 +271,7 @@ class SelfPlay(Environment):
         return rng.choice(moves.split(OR))
 
     def lessons(self, task: Round, rng: Random) -> Iterator[Lesson]:
-        """What to do in every state of a game that chance plays: any move, or the one with the best `playouts`."""
+        """Yields a move for every state of a game that chance plays: any move, or the one with the best `playouts`."""
         if not self.brief:
             raise NotImplementedError("a small model learns from brief prompts: set environment.brief = true")
         match, count, made = self.begun(task.seed), self.seats(), list[str]()
@@ -293,7 +293,7 @@ class SelfPlay(Environment):
             match.move(made[-1])
 
     def _ended(self, seed: int, made: Sequence[str], seat: int, chance: Random) -> float:
-        """What a game earns a seat that went on by chance: one that began alike, since libraries copy theirs badly."""
+        """Returns a seat's reward in a game that repeats moves, then goes on by chance: libraries copy theirs badly."""
         with Sealed.alone(), closing(self.begun(seed)) as match:
             left = list(reversed(made))
             for _ in range(self.max_moves):

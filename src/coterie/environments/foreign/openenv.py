@@ -32,9 +32,9 @@ from coterie.kernel.scene import JSON, Prompt
 OWN = ("done", "reward", "metadata")
 """Fields of an observation, and of an action, that no player is told or says."""
 FORM = "Answer with a JSON object of these: "
-"""How the line begins on which a player is told what an action is."""
+"""Beginning of the line on which a player is told what an action is."""
 DEFINED = "$defs"
-"""Under which a schema says what its kinds refer to."""
+"""Key of a schema that holds the kinds to which it refers."""
 DEEP, MOST, TRIES = 4, 100, 20
 """Limits of random actions: nesting level, items or letters, and attempts until one is valid."""
 
@@ -53,11 +53,11 @@ class OpenEnv(Alone):
         return self
 
     def inert(self) -> dict[str, str]:
-        """Nobody else plays, and nobody knows what may be done."""
+        """Returns settings without effect: nobody else plays, and nobody knows what may be done."""
         return super().inert() | dict.fromkeys(("opening", "playouts"), "what may be done is not listed")
 
     def ready(self) -> None:
-        """Makes an environment once, to see what it is."""
+        """Raises ConfigError if the environment, made once to see what it is, cannot be played."""
         try:
             made = self.own_game()
             action_of(made)
@@ -69,13 +69,13 @@ class OpenEnv(Alone):
             raise ConfigError(f"environment.game = '{self.game}' cannot be played: {said(error)}") from error
 
     def begun(self, seed: int) -> Game:
-        """An episode at its beginning."""
+        """Returns an episode at its beginning."""
         game = Game(self.own_game, seed)
         self._form = game.action
         return game
 
     def demonstrate(self, role: str, task: Round, prompt: Prompt, rng: Random) -> str:
-        """A random valid action, or a random word of the prompt if an action is one text."""
+        """Returns a random valid action, or a random word of the prompt if an action is one text."""
         text = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
         form = re.search(rf"^{re.escape(FORM)}(.*)$", text, re.MULTILINE)
         if not form:
@@ -91,7 +91,7 @@ class OpenEnv(Alone):
 
 
 def action_of(made: Any) -> type[BaseModel]:
-    """What an environment's actions are. Raises: TypeError: it cannot be played here, or does not say so."""
+    """Returns the class of an environment's actions. Raises: TypeError: it cannot be played here, or tells none."""
     if not callable(getattr(made, "step", None)) or not callable(getattr(made, "reset", None)):
         raise TypeError("it has no reset and step")
     if inspect.iscoroutinefunction(made.step) or hasattr(made, "base_url") or hasattr(made, "from_docker_image"):
@@ -105,7 +105,7 @@ def action_of(made: Any) -> type[BaseModel]:
 
 
 def _said(schema: dict[str, Any]) -> str:
-    """A schema's fields that are a player's, and what they refer to."""
+    """Returns a schema's fields that are a player's, and what they refer to, as JSON."""
     whole = (
         schema[DEFINED][schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     )  # the class refers to itself
@@ -114,7 +114,7 @@ def _said(schema: dict[str, Any]) -> str:
 
 
 def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random, depth: int = 0) -> JSON:
-    """A random value of a JSON Schema. A type that is not known here becomes a word.
+    """Returns a random value of a JSON Schema. A type that is not known here becomes a word.
 
     Args:
         told: the definitions to which `$ref` points.
@@ -145,7 +145,7 @@ def _any(kind: dict[str, Any], told: dict[str, Any], rng: Random, depth: int = 0
 
 
 def _number(kind: dict[str, Any], rng: Random) -> float:
-    """A random number within the bounds of a schema, whole if possible. An open range is 10 wide."""
+    """Returns a random number within the bounds of a schema, whole if possible. An open range is 10 wide."""
     low, high = kind.get("minimum", kind.get("exclusiveMinimum")), kind.get("maximum", kind.get("exclusiveMaximum"))
     least: float = low if low is not None else (high - 10 if high is not None else 0)
     most: float = high if high is not None else least + 10
@@ -157,7 +157,7 @@ def _number(kind: dict[str, Any], rng: Random) -> float:
 
 
 class Game:
-    """An episode under way."""
+    """An episode of OpenEnv under way, as a `Match`."""
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
         self._sealed, self._read = Sealed(seed), Read()
@@ -173,14 +173,14 @@ class Game:
         self._text = name if isinstance(name, str) else None
 
     def _take(self, seen: Any) -> None:
-        """What follows an action, or the beginning."""
+        """Takes in the observation after an action, or at the beginning."""
         self._seen = seen
         self._earned += float(getattr(seen, "reward", None) or 0)
         if seen.done:
             self._over = Result({0: self._earned}, f"its rewards were {self._earned:g}")
 
     def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
-        """As of a `Match`."""
+        """Returns seat 0, what the player is told since its last move, and no list of moves."""
         told = [Heard(f"That is no action: {self._why}")] if self._read.wrong else []
         if self._text is None:
             schema = self.action.model_json_schema()
@@ -188,12 +188,12 @@ class Game:
         return 0, [*told, Heard(self._shown(), board=True)], ()
 
     def _shown(self) -> str:
-        """An observation without what it earned: one text as it is, others as JSON."""
+        """Returns an observation without what it earned: one text as it is, others as JSON."""
         seen = self._seen.model_dump(mode="json", exclude=set(OWN))
         return next(iter(seen.values())) if [*map(type, seen.values())] == [str] else json.dumps(seen)
 
     def move(self, text: str) -> bool:
-        """As of a `Match`."""
+        """Makes a move if a reply is an action; returns False if it is none."""
         try:
             action = self.action.model_validate({self._text: text} if self._text else self._written(text))
         except (ValueError, RecursionError) as error:
@@ -208,7 +208,7 @@ class Game:
         return True
 
     def _written(self, text: str) -> dict[str, Any]:
-        """The fields that a reply gives, without those that are no player's. Raises: ValueError: it is no object."""
+        """Returns a reply's fields, without those that are no player's. Raises: ValueError: it is no object."""
         found = re.search(r"\{.*\}", text, re.DOTALL)
         given = json.loads(found[0] if found else text)
         if not isinstance(given, dict):
@@ -216,9 +216,9 @@ class Game:
         return {name: value for name, value in given.items() if name not in OWN}
 
     def result(self) -> Result | None:
-        """As of a `Match`."""
+        """Returns the result, or None while the episode goes on."""
         return self._over
 
     def close(self) -> None:
-        """As of a `Match`."""
+        """Closes the environment, if it can be closed."""
         getattr(self._env, "close", lambda: None)()

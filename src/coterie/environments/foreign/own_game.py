@@ -15,9 +15,9 @@ from coterie.environments.foreign.match import OR, Result, SelfPlay
 from coterie.errors import EnvError
 
 NONE = "That is none of the moves."
-"""What a player is told who is asked again."""
+"""Message to a player that is asked again after a reply that was no move."""
 ALLOWED = 2
-"""Replies in a row that are no move, with the last of which a player loses."""
+"""Number of replies in a row that are no move, with the last of which a player loses."""
 T = TypeVar("T")
 
 
@@ -25,7 +25,7 @@ class OwnGame(SelfPlay):
     """A game that a library knows, or one of a user's own."""
 
     form: ClassVar[str]
-    """How one is named on the command line."""
+    """Form in which a game is named on the command line."""
 
     game: str = ""
     """Name of the game, or a function that creates it: FILE.py:FUNCTION or package.module:FUNCTION."""
@@ -51,62 +51,62 @@ class OwnGame(SelfPlay):
 
     @property
     def own(self) -> bool:
-        """Whether it is a user's own."""
+        """True if the game is a user's own."""
         return self.game.rpartition(":")[2].isidentifier() and ":" in self.game
 
     def own_game(self) -> Any:
-        """A game, made by its function."""
+        """Returns a game, made by the user's function."""
         module = sys.modules.get(self._home) or own_code.module_of(self.game, self.form)  # as it was, if it is edited
         return getattr(module, self.game.rpartition(":")[2])(**copy.deepcopy(self.options))
 
     def content(self) -> str:
-        """A game of a user's own."""
+        """Returns the text of the file of a user's own game; nothing for a game of the library."""
         return own_code.content_of(getattr(sys.modules.get(self._home), "__file__", None))
 
 
 class Alone(OwnGame):
-    """A game of one, who has solved it by what it earned."""
+    """A game of one player, who has solved it if its rewards are enough."""
 
     solved_at: float = 1.0
     """A task counts as solved if the game's rewards sum to at least this value."""
 
     def seats(self) -> int:
-        """One."""
+        """Returns the number of players, one."""
         return 1
 
     def choices(self) -> bool:
-        """Nobody plays by chance."""
+        """Returns False: nobody plays by chance."""
         return False
 
     def won(self, mine: float, others: Sequence[float]) -> bool:
-        """Whether its rewards are enough."""
+        """Returns True if the player's rewards are enough."""
         return mine >= self.solved_at
 
 
 def readable(word: str) -> str:
-    """A word of a move, as a reply can say it. Raises: EnvError: none can."""
+    """Returns a word of a move, as a reply can say it. Raises: EnvError: none can."""
     if not word.strip() or word != word.strip() or any(mark in word for mark in ("[", "]", "\n", OR)):
         raise EnvError(f"no reply can say the move {word!r:.80}: it has brackets, blanks at an end, or more lines")
     return word
 
 
 class Read:
-    """How the moves of a game are read from replies: the last word in brackets, or all that was said."""
+    """A reader of moves in replies: the last word in brackets, or all that was said."""
 
     def __init__(self) -> None:
         self.wrong = 0
         """Replies in a row that were no move."""
 
     def move(self, text: str, moves: Mapping[str, T]) -> T | None:
-        """What a reply stands for; None: it is no move."""
+        """Returns the action that a reply stands for; None if it is no move."""
         bracketed = re.findall(r"\[([^\[\]]*)\]", text)
         return self.counted(moves.get((bracketed[-1] if bracketed else text).strip()))
 
     def counted(self, action: T | None) -> T | None:
-        """An action, or that there was none."""
+        """Returns an action, and counts the replies in a row without one."""
         self.wrong = 0 if action is not None else self.wrong + 1
         return action
 
     def lost(self, seat: int) -> Result | None:
-        """How a game ends for one who has made too many."""
+        """Returns the result of a game for a player with too many replies without a move; else None."""
         return Result({}, "a move that is none", wrong=seat) if self.wrong >= ALLOWED else None

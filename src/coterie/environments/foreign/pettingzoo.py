@@ -28,12 +28,12 @@ from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.mistakes import said
 
 MOST = 64
-"""Numbers of an observation, at most, that are told as they are."""
+"""Maximum count of numbers in an observation that is told as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classic:
-    """How a game is put in words. state, word: of the game and a seat; word: of an action too."""
+    """The words for a game. state, word: functions of the game and a seat; word: of an action too."""
 
     rules: str
     state: Callable[[Any, int], str]
@@ -139,7 +139,7 @@ class PettingZoo(OwnGame):
         return self
 
     def ready(self) -> None:
-        """PettingZoo is an extra; a game is made once, to see whether it can be."""
+        """Raises ConfigError if PettingZoo is not installed, or a game, made once to see, cannot be played."""
         if importlib.util.find_spec("pettingzoo") is None:
             raise ConfigError("pettingzoo is not installed: pip install 'coterie[pettingzoo]'")
         if not self._seated():
@@ -149,19 +149,19 @@ class PettingZoo(OwnGame):
             game.turn()  # as its players see it
 
     def seats(self) -> int:
-        """How many play."""
+        """Returns the number of players."""
         return int(self.options.get("num_players", 2)) if self.game in CLASSICS else len(self._seated())
 
     def choices(self) -> bool:
-        """It is always known what may be done."""
+        """Returns True: it is always known what may be done."""
         return True
 
     def begun(self, seed: int) -> Game:
-        """A game at its beginning."""
+        """Returns a game at its beginning."""
         return Game(self._made, CLASSICS.get(self.game), seed)
 
     def _made(self) -> Any:
-        """A game, of the kind that asks one after the other."""
+        """Returns a game, of the kind that asks one after the other."""
         if not self.own:
             with warnings.catch_warnings(action="ignore"):  # of the library to those who write it
                 return importlib.import_module("pettingzoo").make(
@@ -173,7 +173,7 @@ class PettingZoo(OwnGame):
         return importlib.import_module("pettingzoo.utils.conversions").parallel_to_aec(made)
 
     def _seated(self) -> Sequence[str]:
-        """Who plays. Raises: ConfigError: no such game can be made."""
+        """Returns the names of the players. Raises: ConfigError: no such game can be made."""
         if not self._names:
             try:
                 self._names = tuple(self._made().possible_agents)
@@ -200,7 +200,7 @@ class Game:
             self._go_on()
 
     def _go_on(self) -> None:
-        """To whoever can move. The last rewards are read where those who are out are passed over."""
+        """Goes on to whoever can move. The last rewards are read where those who are out are passed over."""
         while self._env.agents:
             agent = self._env.agent_selection
             self._seen, reward, out, cut, _ = self._env.last()
@@ -211,7 +211,7 @@ class Game:
         self._over = Result(self._earned, "the game is over")
 
     def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
-        """As of a `Match`."""
+        """Returns the seat that moves, what it is told since its last move, and its legal moves."""
         seat = self._seats[self._env.agent_selection]
         with self._sealed():
             news = [Heard(self._state(seat), board=True)]
@@ -224,7 +224,7 @@ class Game:
         return seat, news, [f"[{move}]" for move in self._able]
 
     def move(self, text: str) -> bool:
-        """As of a `Match`."""
+        """Makes a move if a reply names one; returns False if it does not."""
         seat = self._seats[self._env.agent_selection]
         with self._sealed():
             action = self._read.move(text, self._able)
@@ -237,15 +237,15 @@ class Game:
         return True
 
     def result(self) -> Result | None:
-        """As of a `Match`."""
+        """Returns the result, or None while the game goes on."""
         return self._over
 
     def close(self) -> None:
-        """As of a `Match`."""
+        """Closes the game."""
         self._env.close()
 
     def _state(self, seat: int) -> str:
-        """How it stands."""
+        """Returns the state of the game as text."""
         game = self._env.unwrapped
         if self._classic:
             return self._classic.state(game, seat)
@@ -260,7 +260,7 @@ class Game:
         return str(seen)
 
     def _moves(self, seat: int) -> Mapping[str, int]:
-        """What may be done: words, and their actions."""
+        """Returns the legal moves: words, and their actions."""
         game, agent = self._env.unwrapped, self._env.agent_selection
         if not self._classic and hasattr(game, "moves"):
             return self._own_moves(game.moves(agent), self._env.action_space(agent))
@@ -270,7 +270,7 @@ class Game:
         return {word(game, seat, action): action for action in able}
 
     def _own_moves(self, told: Any, space: Any) -> Mapping[str, int]:
-        """What a user's game says may be done. Raises: EnvError: it is no move of the game."""
+        """Returns the legal moves that a user's game lists. Raises: EnvError: one is no move of the game."""
         if not isinstance(told, Mapping) or not told:
             raise EnvError(f"moves(self, agent) gave {told!r:.80}; give words and their actions, as in {{'left': 0}}")
         for word, action in told.items():

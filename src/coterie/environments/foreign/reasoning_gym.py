@@ -46,18 +46,18 @@ HARMLESS = re.compile(r"\w|[A-E]+|a?(?:sin|cos|tan)h?|exp|log|ln|sqrt|pi")
 NO_NUMBER = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
 """Some scorers compare numbers such that these equal all others."""
 CUT = 0.25
-"""What a proposal costs that is cut off."""
+"""Penalty of a proposal that is cut off."""
 LONGEST_ANSWER = 2000
-"""Characters of an answer that is scored."""
+"""Maximum characters of an answer that is scored."""
 LONGEST_PROPOSAL = 400
-"""Characters of a proposal that the checker is shown."""
+"""Maximum characters of a proposal that the checker is shown."""
 ANSWER = re.compile(r"answer\s*:", re.IGNORECASE)
 CHUNK = 64
 """Tasks of one of the package's data sets: some draw all of theirs when they are made."""
 FIRST = {"train": 0, "validation": 1 << 28, "test": 1 << 29}
 """The place in the stream of all tasks at which a split begins to look for its own."""
 AGAIN = 1 << 26
-"""Where training looks on, if the task at a place belongs to another split; 64 places an index."""
+"""Place from which training looks on if the task at a place belongs to another split; 64 places an index."""
 PATIENCE = 3000
 """Places in a row without a new task, after which there is none."""
 
@@ -104,7 +104,7 @@ class ReasoningGym(Environment):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """Each role is paid for its own reply, and the checker sees the best of the reasoner's proposals."""
+        """Returns settings that pay each role for its own reply; the checker sees the reasoner's best proposal."""
         return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense else {}
 
     def ready(self) -> None:
@@ -126,7 +126,7 @@ class ReasoningGym(Environment):
             raise ConfigError(f"environment.options do not fit {self.game}: {said(error)}") from error
 
     def task(self, split: Split, index: int) -> Exercise:
-        """The task at a place of a split; held-out tasks do not repeat."""
+        """Returns the task at a place of a split; held-out tasks do not repeat."""
         options = self.written_options()
         if split == "train":
             place = trained(self.game, options, index)
@@ -136,11 +136,11 @@ class ReasoningGym(Environment):
         return Exercise(f"{split}-{index}", split, query=question, kind=self.game, place=place)
 
     def written_options(self) -> str:
-        """The options as JSON, in one order: what tasks depend on."""
+        """Returns the options as JSON, in one order: what tasks depend on."""
         return json.dumps(dict(self.options), sort_keys=True)
 
     async def play(self, task: Exercise, scene: Scene) -> None:
-        """A proposal, then the final answer."""
+        """Plays one exercise: a proposal, then the final answer."""
         proposal = await scene.ask(REASONER, self.for_reasoner(task), max_tokens=self.proposal_tokens)
         proposed = await self._score(scene, task, proposal)
         scene.metric("proposal_right", float(proposed >= 1.0))
@@ -184,7 +184,7 @@ class ReasoningGym(Environment):
         return solved(self.game, self.written_options(), self.examples)
 
     def demonstrate(self, role: str, task: Exercise, prompt: Prompt, rng: Random) -> str:
-        """The answer of the package, where it names one."""
+        """Returns the answer of the package, if it names one."""
         answer = entry(self.game, self.written_options(), task.place)["answer"]
         if answer is None:
             raise NotImplementedError(f"reasoning-gym names no answer to {self.game}")
@@ -192,17 +192,17 @@ class ReasoningGym(Environment):
 
 
 def user(text: str) -> Message:
-    """A message to a role."""
+    """Returns a message to a role."""
     return {"role": "user", "content": text}
 
 
 def asked_proposal(question: str) -> str:
-    """A question to the reasoner."""
+    """Returns a question to the reasoner."""
     return f"{question.strip()}\nThink briefly, then write 'Answer:' and the answer."
 
 
 def asked_verdict(question: str, proposal: str) -> str:
-    """A question to the checker."""
+    """Returns a question to the checker."""
     shown = " ".join(proposal.split())[:LONGEST_PROPOSAL]
     return f"{question.strip()}\nA student wrote: {shown}\nWrite only the right answer."
 
@@ -221,7 +221,7 @@ def may_be_scored(game: str, answer: str) -> bool:
 
 
 def scored(game: str, options: str, place: int, answer: str) -> float:
-    """The score of an answer, from 0 to 1, with or without a period at its end."""
+    """Returns the score of an answer, from 0 to 1, with or without a period at its end."""
     task, data = entry(game, options, place), dataset(game, options, place // CHUNK)
     scores = [0.0]
     for text in {answer, answer.removesuffix(".")}:
@@ -238,7 +238,7 @@ def check_installed() -> None:
 
 @lru_cache(maxsize=32)
 def dataset(game: str, options: str, chunk: int) -> Any:
-    """A data set of the package: `CHUNK` tasks that follow from its number."""
+    """Returns a data set of the package: `CHUNK` tasks that follow from its number."""
     check_installed()
     with quiet(chunk):
         create = importlib.import_module("reasoning_gym").create_dataset
@@ -247,7 +247,7 @@ def dataset(game: str, options: str, chunk: int) -> Any:
 
 @lru_cache(maxsize=4096)
 def entry(game: str, options: str, place: int) -> dict[str, Any]:
-    """The package's record of a task: `question`, `answer` and what its scorer needs."""
+    """Returns the package's record of a task: `question`, `answer` and what its scorer needs."""
     data = dataset(game, options, place // CHUNK)
     with quiet(place):
         return data[place % CHUNK]
@@ -255,13 +255,13 @@ def entry(game: str, options: str, place: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def quiet(seed: int) -> Iterator[None]:
-    """While it lasts, nothing is printed, and the process's own random generators stay as they are."""
+    """Keeps anything from being printed, and the process's own random generators as they are, while it lasts."""
     with contextlib.redirect_stdout(io.StringIO()), Sealed(seed)():
         yield
 
 
 def trained(game: str, options: str, index: int) -> int:
-    """The place of a training task: at the index, or else the first that belongs to training among others."""
+    """Returns the place of a training task: at the index, or else the first that belongs to training among others."""
     again = AGAIN + index * CHUNK % (FIRST["validation"] - AGAIN)
     for place in (index % AGAIN, *range(again, again + CHUNK)):
         if split_of(str(entry(game, options, place)["question"])) == "train":
@@ -279,7 +279,7 @@ class HeldOut:
         self._next = FIRST[split]
 
     def at(self, index: int) -> int:
-        """The place of a task by its index. Raises: ConfigError: there are not so many."""
+        """Returns the place of a task by its index. Raises: ConfigError: there are not so many."""
         while len(self._places) <= index:
             self._places.append(self._found())
         return self._places[index]
@@ -299,13 +299,13 @@ class HeldOut:
 
 @cache
 def held_out(game: str, options: str, split: Split) -> HeldOut:
-    """Those of a task and its options."""
+    """Returns the held-out tasks of a split, for a task of the package and its options."""
     return HeldOut(game, options, split)
 
 
 @cache
 def solved(game: str, options: str, count: int) -> tuple[tuple[str, str], ...]:
-    """The first training tasks with an answer, as pairs of a question and the answer."""
+    """Returns the first training tasks with an answer, as pairs of a question and the answer."""
     pairs: list[tuple[str, str]] = []
     for index in range(4 * count):
         task = entry(game, options, trained(game, options, AGAIN // 2 + index))

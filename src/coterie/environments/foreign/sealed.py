@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class Sealed:
-    """The chance of one game. Wrap all that may draw: making it, beginning it, and every move.
+    """The random generators of one game. Wrap all that may draw: making it, beginning it, and every move.
 
     Libraries of games seed the global `random`, and numpy's, and draw from them between two moves. Without this, every
     draw of others would change the game, and the game all that others draw.
@@ -27,7 +27,7 @@ class Sealed:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """While it lasts, nothing may be awaited."""
+        """Gives the game its own random generators while it lasts; nothing may be awaited meanwhile."""
         if Sealed._held:
             self._take_once()
             yield
@@ -53,7 +53,7 @@ class Sealed:
     @classmethod
     @contextmanager
     def alone(cls) -> Iterator[None]:
-        """While one game is made and played, and nothing else draws: states are not exchanged at every move of it."""
+        """Saves the exchange of states at every move, while one game is made and played and nothing else draws."""
         outside, cls._held = _states(), True
         try:
             yield
@@ -63,7 +63,7 @@ class Sealed:
 
 
 def _states() -> tuple[Any, Any]:
-    """Those of `random` and, where it is loaded, of numpy."""
+    """Returns the states of `random` and, if it is loaded, of numpy."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), numpy.random.get_state() if numpy else None
 

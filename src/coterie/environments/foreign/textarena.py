@@ -30,7 +30,7 @@ GAMES = {
     **dict.fromkeys(TWO.split(), 2),
     "ThreePlayerTicTacToe": 3, "ThreePlayerGOPS": 3, "ThreePlayerIPD": 3, "SecretMafia": 6,
 }  # fmt: skip
-"""Games that were played here, and how many play them."""
+"""Games that were played here, and their numbers of players."""
 REFUSED = {
     **dict.fromkeys(
         ("Wordle", "Hangman", "WordLadder", "WordSearch", "DontSayIt", "LetterAuction", "WordChains", "Codenames"),
@@ -76,7 +76,7 @@ class TextArena(SelfPlay):
         return self
 
     def ready(self) -> None:
-        """TextArena is an extra."""
+        """Raises ConfigError if TextArena is not installed, or has no such game."""
         if importlib.util.find_spec("textarena") is None:
             raise ConfigError("textarena is not installed: pip install 'coterie[textarena]'")
         there = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
@@ -84,15 +84,15 @@ class TextArena(SelfPlay):
             raise ConfigError(f"environment.game: TextArena has no '{self.game}'{nearest(self.game, there)}")
 
     def seats(self) -> int:
-        """How many play."""
+        """Returns the number of players."""
         return GAMES[self.game.partition("-v")[0]]
 
     def choices(self) -> bool:
-        """Whether the game lists what may be done."""
+        """Returns True if the game lists what may be done."""
         return self.game.partition("-v")[0] in KNOWN
 
     def begun(self, seed: int) -> Game:
-        """A game at its beginning."""
+        """Returns a game at its beginning."""
         return Game(self.game, self.seats(), seed)
 
 
@@ -110,7 +110,7 @@ class Game:
         self._over: Result | None = None
 
     def turn(self) -> tuple[int, Sequence[Heard], Sequence[str]]:
-        """As of a `Match`."""
+        """Returns the seat that moves, what it is told since its last move, and the moves that the game lists."""
         with self._sealed():
             seat, told = self._env.get_observation()
         lists = [found[1] for sender, text, _ in told if sender < 0 and (found := LISTED.search(text))]
@@ -122,7 +122,7 @@ class Game:
         return seat, news, moves
 
     def move(self, text: str) -> bool:
-        """As of a `Match`."""
+        """Makes a move; returns False if it was none."""
         state = self._env.state
         seat, errors = state.current_player_id, getattr(state, "error_count", 0)
         with self._sealed():
@@ -141,8 +141,8 @@ class Game:
         return getattr(state, "error_count", 0) <= errors or state.current_player_id != seat
 
     def result(self) -> Result | None:
-        """As of a `Match`."""
+        """Returns the result, or None while the game goes on."""
         return self._over
 
     def close(self) -> None:
-        """As of a `Match`: it holds nothing."""
+        """Does nothing: the game holds nothing to let go of."""

@@ -22,15 +22,15 @@ from coterie.environments.games.cells import MOST, Cell
 SIGNS = "# @$.*+"
 MOST_BOXES = 8
 EXACT = 40_000
-"""Positions of player and boxes up to which all of a level's are looked at."""
+"""Maximum number of positions of player and boxes on a level for all of them to be looked at."""
 MOST_NODES = 60_000
-"""Positions that a search looks at before it gives up."""
+"""Maximum positions that a search looks at before it gives up."""
 WEIGHT = 5
-"""How much what is left to push counts against what was pushed: a search with 1 finds the fewest pushes."""
+"""Weight of what is left to push against what was pushed: a search with 1 finds the fewest pushes."""
 
 
 class Position(NamedTuple):
-    """Where the player and the boxes are. moved: moves so far."""
+    """The cells of the player and the boxes. moved: moves so far."""
 
     player: Cell
     boxes: frozenset[Cell]
@@ -39,7 +39,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """What a level's picture shows. floor: cells that the player or a box can ever stand on."""
+    """The board that a level's picture shows. floor: cells that the player or a box can ever stand on."""
 
     size: int
     floor: frozenset[Cell]
@@ -48,12 +48,12 @@ class Board:
 
 
 class NotALevel(ValueError):
-    """A picture that shows none."""
+    """An error: a picture that shows no level."""
 
 
 @lru_cache(maxsize=4096)
 def board(picture: str) -> Board:
-    """The board of a picture.
+    """Returns the board of a picture.
 
     Raises:
         NotALevel: it shows no level, and why.
@@ -90,7 +90,7 @@ def _beside(cell: Cell) -> tuple[Cell, Cell, Cell, Cell]:
 
 
 def _reached(start: Cell, free: Set[Cell]) -> set[Cell]:
-    """All free cells to which something leads from a start."""
+    """Returns all free cells that can be walked to from a start."""
     reached, edge = {start}, [start]
     while edge:
         for there in _beside(edge.pop()):
@@ -101,7 +101,7 @@ def _reached(start: Cell, free: Set[Cell]) -> set[Cell]:
 
 
 def picture(walls_of: Board, at: Position) -> str:
-    """A level with a board's walls and goals and another position; read again it is the same."""
+    """Returns the picture of a board with another position; read again it is the same."""
     rows = [["#"] * walls_of.size for _ in range(walls_of.size)]
     for cell in walls_of.floor:
         on_goal = cell in walls_of.goals
@@ -115,7 +115,7 @@ def picture(walls_of: Board, at: Position) -> str:
 
 
 def canonical(text: str) -> str:
-    """The same of all eight turns and mirror images of a level, wherever in its frame it lies."""
+    """Returns the same text for all eight turns and mirror images of a level, wherever in its frame it lies."""
     it = board(text)
     rows, columns = zip(*it.floor, strict=True)
     marks = {cell: (cell in it.goals, cell in it.start.boxes, cell == it.start.player) for cell in it.floor}
@@ -132,7 +132,7 @@ def canonical(text: str) -> str:
 
 
 def step(it: Board, at: Position, there: Cell) -> Position | None:
-    """Where one move leads, pushing a box that stands in the way; None where it must not be made."""
+    """Returns the position after one move, pushing a box that stands in the way; None if it must not be made."""
     rows, columns = there[0] - at.player[0], there[1] - at.player[1]
     if abs(rows) + abs(columns) != 1 or there not in it.floor:
         return None
@@ -145,7 +145,7 @@ def step(it: Board, at: Position, there: Cell) -> Position | None:
 
 
 class Search:
-    """What can be found out about a board, kept for it."""
+    """A search on a board, which keeps what it found out."""
 
     def __init__(self, it: Board) -> None:
         self.board = it
@@ -159,32 +159,32 @@ class Search:
         self._left: dict[tuple[int, int], int] | None = None
 
     def at(self, cell: Cell) -> int:
-        """A cell's place among the bits."""
+        """Returns a cell's place among the bits."""
         return (cell[0] + 1) * self.width + cell[1] + 1
 
     def bit(self, cell: Cell) -> int:
-        """A cell as a set of one."""
+        """Returns a cell as a set of one."""
         return 1 << self.at(cell)
 
     def mask(self, cells: frozenset[Cell]) -> int:
-        """Cells as a set of bits."""
+        """Returns cells as a set of bits."""
         bits = 0
         for row, column in cells:
             bits |= 1 << (row + 1) * self.width + column + 1
         return bits
 
     def cell(self, place: int) -> Cell:
-        """The cell of a place."""
+        """Returns the cell of a place."""
         return place // self.width - 1, place % self.width - 1
 
     @property
     def exact(self) -> bool:
-        """Whether the board has so few positions that all can be looked at."""
+        """True if the board has so few positions that all can be looked at."""
         cells, boxes = len(self.board.floor), len(self.board.goals)
         return cells * comb(cells, boxes) <= EXACT
 
     def left(self, at: Position) -> int | None:
-        """Moves of a shortest solution from a position where the board is `exact`, else pushes that it needs at least.
+        """Returns the moves of a shortest solution if the board is `exact`, else pushes that are needed at least.
 
         None: it cannot be solved, as far as can be told.
         """
@@ -197,7 +197,7 @@ class Search:
         return self._left.get((self.at(at.player), boxes))
 
     def pushes_left(self, boxes: int) -> int | None:
-        """Pushes that boxes need at least, as if each were alone; None where one can reach no goal of its own."""
+        """Returns the pushes that boxes need at least, each as if alone; None if one can reach no goal of its own."""
         if boxes not in self._assigned:
             best: dict[int, int] = {0: 0}  # by goals that are taken
             for box in _places(boxes):
@@ -213,7 +213,7 @@ class Search:
         return self._assigned[boxes]
 
     def solve(self, at: Position, weight: int = WEIGHT, nodes: int = MOST_NODES) -> list[Cell] | None:
-        """Cells for the player to walk through that solve the board; None where the search gives up.
+        """Returns cells for the player to walk through that solve the board; None if the search gives up.
 
         Args:
             weight: 1: with the fewest pushes.
@@ -271,7 +271,7 @@ class Search:
         return [self.cell(place) for place in moves]
 
     def _path(self, start: int, end: int, boxes: int) -> list[int]:
-        """A shortest walk, without its first place."""
+        """Returns a shortest walk, without its first place."""
         came = {end: end}
         queue = deque([end])
         while start not in came:
@@ -288,7 +288,7 @@ class Search:
         return path
 
     def _region(self, reach: int, boxes: int) -> int:
-        """Every cell that can be walked to."""
+        """Returns every cell that can be walked to."""
         free = self.floor & ~boxes
         width = self.width
         while (wider := (reach | reach << 1 | reach >> 1 | reach << width | reach >> width) & free) != reach:
@@ -296,7 +296,7 @@ class Search:
         return reach
 
     def _pulls(self, goal: int) -> dict[int, int]:
-        """Pushes to a goal from every place from which a box that is alone can be brought there."""
+        """Returns the pushes to a goal from every place from which a box that is alone can be brought there."""
         found = {goal: 0}
         queue = deque([goal])
         while queue:
@@ -309,7 +309,7 @@ class Search:
         return found
 
     def _frozen(self, box: int, boxes: int) -> str:
-        """Whether a box can never move again: "", "on" where it and what holds it stand on goals, else "off"."""
+        """Returns "" if a box may move again, "on" if it and what holds it stand on goals for ever, else "off"."""
         held: set[int] = set()
 
         def stuck(place: int) -> bool:
@@ -333,7 +333,7 @@ class Search:
         return any(self._frozen(box, boxes) == "off" for box in _places(boxes))
 
     def _backwards(self) -> dict[tuple[int, int], int]:
-        """Moves to a solution from every position from which there is one."""
+        """Returns the moves to a solution from every position from which there is one."""
         found = {(self.at(cell), self.goals): 0 for cell in self.cells if not self.goals & self.bit(cell)}
         queue = deque(found)
         while queue:
@@ -352,7 +352,7 @@ class Search:
         return found
 
     def shortest(self, at: Position, rng: Random) -> list[Cell]:
-        """A random shortest solution of an `exact` board, as the cells that the player walks through."""
+        """Returns a random shortest solution of an `exact` board, as the cells that the player walks through."""
         cells: list[Cell] = []
         while left := self.left(at):
             ways = (step(self.board, at, (at.player[0] + row, at.player[1] + column)) for row, column in AROUND)
@@ -366,7 +366,7 @@ AROUND = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @lru_cache(maxsize=256)
 def search(it: Board) -> Search:
-    """A board's search; kept, for it remembers what it found."""
+    """Returns a board's search; kept, for it remembers what it found."""
     return Search(it)
 
 
@@ -378,7 +378,7 @@ def _places(boxes: int) -> Iterator[int]:
 
 
 def drawn_board(size: int, boxes: int, walls: float, rng: Random) -> Board | None:
-    """A level at random, solvable or not; None where there was no room for it.
+    """Returns a level at random, solvable or not; None if there was no room for it.
 
     Most levels that are drawn are thrown away, so none is written as a picture and read again here.
     """

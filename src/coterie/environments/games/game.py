@@ -30,9 +30,9 @@ from coterie.kernel.scene import Reply, Scene
 from coterie.sandbox import runs
 
 ILLEGAL = 0.2
-"""What a malformed reply or an illegal move costs."""
+"""Penalty of a malformed reply or an illegal move."""
 LONGEST_QUOTE = 200
-"""Characters of a proposal that the planner is shown."""
+"""Maximum characters of a proposal that the planner is shown."""
 PLANNER, PROPOSER, TOOL = "planner", "proposer", "tool"
 SOLVED = "solved"
 LONG = 128
@@ -62,7 +62,7 @@ class Game(RunsPrograms):
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Who proposes, and the planner; or the planner alone."""
+        """The role that proposes and the planner, or the planner alone."""
         return (PLANNER,) if self.solo else (TOOL if self.tool else PROPOSER, PLANNER)
 
     @model_validator(mode="after")
@@ -79,11 +79,11 @@ class Game(RunsPrograms):
         return self.max_tokens >= LONG
 
     def known(self) -> bool:
-        """Whether its starter was taught boards like these."""
+        """Returns True if the environment's starter was taught boards like these."""
         return True
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """For a starter: a policy a role; the paper's greedy commit rarely shows the team where its mistakes lead.
+        """Returns settings for a starter: a policy a role, random commits; greedy ones rarely show where errors lead.
 
         Without local rewards the first role is paid at the end of a turn, so the horizon is no shorter.
         """
@@ -100,15 +100,15 @@ class Game(RunsPrograms):
         }
 
     def inert(self) -> dict[str, str]:
-        """Without programs nothing is isolated."""
+        """Returns the settings of the sandbox as without effect if no role writes programs."""
         return {} if self.tool else dict.fromkeys(("sandbox", "time_s", "memory_mb"), "tool = false runs no programs")
 
     def runs_programs(self) -> bool:
-        """Whether a tool user plays."""
+        """Returns True if a tool user plays."""
         return self.tool
 
     async def play(self, task: Any, scene: Scene) -> None:
-        """Up to `max_turns` turns of a proposal and what the planner makes of it."""
+        """Plays up to `max_turns` turns of a proposal and what the planner makes of it."""
         state = scene.state(board=self.begin(task), said={})
         manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
         examples = {role: self.examples(role) for role in manuals}
@@ -138,7 +138,7 @@ class Game(RunsPrograms):
         return scene.fail("turn limit")
 
     async def _printed(self, scene: Scene, reply: Reply) -> Reply:
-        """What a role's program printed, as if the role had said it; nothing where it did not end well."""
+        """Returns a program's output as if its role had said it; its status in brackets if it did not end well."""
         program = program_of(reply)
         (answer,) = await scene.call(runs, self.box, program, [""]) if program else [{"status": "no program"}]
         ok = answer["status"] == "ok"
@@ -146,9 +146,9 @@ class Game(RunsPrograms):
         return Reply(reply.role, answer["output"] if ok else f"({answer['status']})")
 
     def manual(self, role: str) -> str:
-        """What a role is told that was never taught the game.
+        """Returns the instructions of a role for a model that was never taught the game.
 
-        It is told that it may think where its replies are long enough for it.
+        The role is told that it may think if its replies are long enough for it.
         """
         limit = f"up to {self.max_turns} turns" if self.max_turns > 1 else "one turn"
         answer = f"{'Think if you like, then end' if self.long else 'Answer'} with {self.form()}"
@@ -171,51 +171,51 @@ class Game(RunsPrograms):
         )
 
     def examples(self, role: str) -> Sequence[Example]:
-        """Chats that show a role the form of an answer."""
+        """Returns chats that show a role the form of an answer; by default none."""
         return ()
 
     def planner_sees(self, task: Any, board: Any, idea: Reply) -> str:
-        """The planner's prompt after a proposal."""
+        """Returns the planner's prompt after a proposal."""
         return f"{self.shown(task, board)}\nproposal: {quote(idea)}"
 
     def local(self, role: str, task: Any, before: Any, after: Any, legal: bool) -> float:
-        """A role's reward for a reply, by the formula of the module's docstring."""
+        """Returns a role's reward for a reply, by the formula of the module's docstring."""
         was = self.worth(task, before) if role == PLANNER else 1.0
         return self.worth(task, after) - was - (0.0 if legal else ILLEGAL)
 
     def sight(self) -> str:
-        """What the planner is told of what it sees, where that is not everything."""
+        """Returns a sentence that tells the planner what it sees, if that is not everything."""
         return ""
 
     def rules(self) -> str:
-        """The game, in sentences."""
+        """Returns the rules of the game, in sentences."""
         raise NotImplementedError
 
     def form(self) -> str:
-        """The form of an answer, as the end of a sentence; an example in it solves nothing."""
+        """Returns the form of an answer, as the end of a sentence; an example in it solves nothing."""
         raise NotImplementedError
 
     def begin(self, task: Any) -> Any:
-        """The board at the start: a value, never changed."""
+        """Returns the board at the start: a value, never changed."""
         raise NotImplementedError
 
     def move(self, task: Any, board: Any, reply: Reply) -> tuple[Any, bool]:
-        """The board that a reply leads to, and whether all of it was well-formed and legal."""
+        """Returns the board that a reply leads to, and whether all of it was well-formed and legal."""
         raise NotImplementedError
 
     def worth(self, task: Any, board: Any) -> float:
-        """What a board is worth: 0 at the start, 1 only where it is solved, never more."""
+        """Returns the worth of a board: 0 at the start, 1 only if it is solved, never more."""
         raise NotImplementedError
 
     def ended(self, task: Any, board: Any) -> str:
-        """SOLVED, why the game is lost, or nothing: it goes on."""
+        """Returns SOLVED, the reason why the game is lost, or nothing while it goes on."""
         raise NotImplementedError
 
     def shown(self, task: Any, board: Any) -> str:
-        """The whole board."""
+        """Returns the whole board, as text."""
         raise NotImplementedError
 
 
 def quote(reply: Reply) -> str:
-    """Another role's words, on one line and bounded."""
+    """Returns another role's words, on one line and bounded."""
     return " ".join(reply.text[:LONGEST_QUOTE].split())

@@ -15,7 +15,7 @@ Grid = tuple[int, ...]
 
 @lru_cache(maxsize=4)
 def units(size: int) -> tuple[tuple[int, ...], ...]:
-    """The cells of every row, column and box."""
+    """Returns the cells of every row, column and box."""
     side = isqrt(size)
     rows = [tuple(row * size + column for column in range(size)) for row in range(size)]
     columns = [tuple(row * size + column for row in range(size)) for column in range(size)]
@@ -29,7 +29,7 @@ def units(size: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=4)
 def peers(size: int) -> tuple[tuple[int, ...], ...]:
-    """Of every cell, the others that must differ from it."""
+    """Returns, for every cell, the others that must differ from it."""
     return tuple(
         tuple(sorted({other for unit in units(size) if cell in unit for other in unit} - {cell}))
         for cell in range(size * size)
@@ -37,19 +37,19 @@ def peers(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def candidates(grid: Grid, cell: int, size: int) -> list[int]:
-    """The digits that no peer of a cell has."""
+    """Returns the digits that no peer of a cell has."""
     taken = {grid[other] for other in peers(size)[cell]}
     return [digit for digit in range(1, size + 1) if digit not in taken]
 
 
 def clash(grid: Grid, size: int) -> bool:
-    """Whether a row, column or box has a digit twice."""
+    """Returns True if a row, column or box has a digit twice."""
     told = ([grid[cell] for cell in unit if grid[cell]] for unit in units(size))
     return any(len(digits) > len(set(digits)) for digits in told)
 
 
 def solutions(grid: Grid, size: int, most: int = 2, rng: Random | None = None) -> list[Grid]:
-    """The ways to fill a grid, up to `most`; in random order where chance is given."""
+    """Returns the ways to fill a grid, up to `most`; in random order where chance is given."""
     filling = _Filling(grid, size, most, rng)
     if filling.possible:
         filling.go_on()
@@ -86,7 +86,7 @@ class _Filling:
                 return
 
     def tightest(self) -> int | None:
-        """The empty cell that the fewest digits fit; None where there is none."""
+        """Returns the empty cell that the fewest digits fit; None where there is none."""
         empty = (cell for cell, digit in enumerate(self.cells) if not digit)
         return max(empty, key=lambda cell: self.taken[cell].bit_count(), default=None)
 
@@ -97,7 +97,7 @@ class _Filling:
 
 
 def drawn(size: int, givens: int, rng: Random) -> tuple[Grid, Grid] | None:
-    """A puzzle with one solution and so many givens, and the solution; None where this draw did not get there."""
+    """Returns a puzzle with one solution and so many givens, and the solution; None if this draw got none."""
     (solved,) = solutions((0,) * (size * size), size, 1, rng)
     grid = list(solved)
     left = size * size
@@ -114,7 +114,7 @@ def drawn(size: int, givens: int, rng: Random) -> tuple[Grid, Grid] | None:
 
 @lru_cache(maxsize=4)
 def symmetries(size: int) -> tuple[tuple[int, ...], ...]:
-    """Ways to move the cells that make a puzzle of a puzzle: of 4 x 4 all 128; of larger ones two."""
+    """Returns the ways to move cells that make a puzzle of a puzzle: of 4 x 4 all 128; of larger ones two."""
     if size > 4:
         return (
             tuple(range(size * size)),
@@ -138,7 +138,7 @@ def symmetries(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def canonical(grid: Grid, size: int) -> Grid:
-    """The same of all puzzles that are alike but for the digits' names and the lines' order; see `symmetries`."""
+    """Returns one grid for all puzzles that are alike but for digit names and the lines' order; see `symmetries`."""
     least: Grid = ()
     for order in symmetries(size):
         names, image = {0: 0}, []

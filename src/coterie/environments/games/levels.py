@@ -22,27 +22,30 @@ class Level(Task):
 
 @dataclass(frozen=True)
 class Levels(Reader[Level]):
-    """Rows as levels."""
+    """A reader of rows as levels."""
 
     benchmarks: ClassVar[Mapping[str, Benchmark]] = {}
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], Level]:
-        """A picture."""
+        """Returns a function that reads the picture in a row. Raises ConfigError: there is no such column."""
         return told_by({(BLOCK,): ("Boxoban, or one's own", _level)}, row, where)
 
     def unfit(self, item: Level) -> str:
-        """One that is solved as it stands, or is seen never to be: on large boards, by a box that can reach no goal."""
+        """Returns why a level is unfit, if so: solved as it stands, or seen to be unsolvable.
+
+        On large boards only a box that can reach no goal is seen.
+        """
         it = board(item.picture)
         if it.start.boxes == it.goals:
             return "with every box on a goal"
         return "with a box that is lost" if search(it).left(it.start) is None else ""
 
     def words(self, item: Level) -> tuple[str, str]:
-        """One word that turns and mirror images of a level share."""
+        """Returns no name and one word that turns and mirror images of a level share."""
         return "", hashlib.sha256(canonical(item.picture).encode()).hexdigest()
 
     def content(self, item: Level) -> list[Any]:
-        """The picture."""
+        """Returns the picture, all that anything measured depends on."""
         return [item.picture]
 
 

@@ -60,7 +60,7 @@ SPELLINGS = {
 JOINING = {"go", "move", "then", "and", "step", "steps", "answer", "my", "moves", "moving", "cell", "cells"}
 WORD = re.compile(r"[^\W\d_]+|\d+|[↑↓←→]")
 PLANNER_LESSONS = 0.25
-"""Share of them that have one for the planner, whose part is quickly learned."""
+"""Share of lessons that have one for the planner, whose part is quickly learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Maze(Task):
     goal: Cell = (0, 0)
 
     def __hash__(self) -> int:
-        """Short: the caches below look a maze up at every reply."""
+        """Returns a hash of a few fields: the caches below look a maze up at every reply."""
         return hash((self.id, self.start, self.goal))
 
 
@@ -95,11 +95,11 @@ class PlanPath(Walk):
     """Probability that a demonstration goes along the row and then the column, and ignores walls."""
 
     def known(self) -> bool:
-        """No larger than it is usually."""
+        """Returns True if the grid is no larger than by default, as the starter was taught."""
         return self.size <= type(self).model_fields["size"].default
 
     def task(self, split: Split, index: int) -> Maze:
-        """The maze at a place of a split, drawn until its content falls in that split."""
+        """Returns the maze at a place of a split, drawn until its content falls in that split."""
         rng = Random(seed_of("plan_path", self.size, self.walls, self.min_distance, split, index))
         cells = [(row, column) for row in range(self.size) for column in range(self.size)]
         for _ in range(10_000):
@@ -119,17 +119,17 @@ class PlanPath(Walk):
         )
 
     def rules(self) -> str:
-        """A walk through a grid."""
+        """Returns the rules of a walk through a grid."""
         return "Walk through a grid to the goal; # is a wall."
 
     def form(self) -> str:
-        """Moves in words."""
+        """Returns the form of an answer: moves in words."""
         if self.max_moves == 1:
             return "one move alone: up, down, left or right."
         return f"your moves alone, at most {self.max_moves}: up, down, left or right, with commas between them."
 
     def examples(self, role: str) -> Sequence[Example]:
-        """A short straight walk in each direction, on an empty grid: shorter than any task, or as short as can be."""
+        """Returns a straight walk in each direction on an empty grid: shorter than any task, or as short as can be."""
         if self.long or role not in (PROPOSER, PLANNER):
             return ()
         length = 1 if self.min_distance <= EXAMPLE_MOVES else EXAMPLE_MOVES
@@ -146,29 +146,29 @@ class PlanPath(Walk):
         return shown
 
     def begin(self, task: Maze) -> Cell:
-        """Where the walk starts."""
+        """Returns the cell where the walk starts."""
         return task.start
 
     def move(self, task: Maze, board: Cell, reply: Reply) -> tuple[Cell, bool]:
-        """Where a walk ends, and whether all of it was legal."""
+        """Returns the cell where a walk ends, and True if all of it was legal."""
         if not self.brief and (moves := in_words(reply)) is not None:
             return walk_of(task, board, moves, self.max_moves)
         return walk(task, board, reply, self.max_moves)
 
     def local(self, role: str, task: Maze, before: Cell, after: Cell, legal: bool) -> float:
-        """The local reward of both roles."""
+        """Returns the local reward, by the same formula for both roles."""
         return progress(task, before, after, legal, self.max_moves)
 
     def ended(self, task: Maze, board: Cell) -> str:
-        """Solved at the goal."""
+        """Returns SOLVED at the goal, else nothing."""
         return SOLVED if board == task.goal else ""
 
     def shown(self, task: Maze, board: Cell) -> str:
-        """The map; for a model that was never taught to read one, the way to the goal too."""
+        """Returns the map; for a model that was never taught to read one, the way to the goal too."""
         return map_view(task, board) if self.brief else f"{map_view(task, board)}\n{bearings(task, board)}"
 
     def demonstrate(self, role: str, task: Maze, prompt: Prompt, rng: Random) -> str:
-        """A route by a systematically imperfect hand: row then column, whatever stands there, with probability `naive`.
+        """Returns a route by a systematically imperfect hand: row then column, with probability `naive`, walls or not.
 
         Else the proposer gives a random shortest path. The planner follows the proposal if its
         first step is open ("split"), or if it leads nearer; what it does otherwise is as good as it
@@ -192,7 +192,7 @@ class PlanPath(Walk):
         return spell(shortest(task, here, rng)[: self.max_moves])
 
     def lessons(self, task: Maze, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations on the task's grid, from anywhere to anywhere, each a train task of its own.
+        """Yields lessons on the task's grid, from anywhere to anywhere, each a train task of its own.
 
         Half of the routes are the longer of two. The planner learns both views, and hears straight
         lines more often than the proposer draws them.
@@ -219,7 +219,7 @@ class PlanPath(Walk):
         return Lesson("planner", heard, env.demonstrate("planner", maze, heard, rng))
 
     def planner_sees(self, task: Maze, board: Cell, idea: Reply) -> str:
-        """The planner's prompt in this view."""
+        """Returns the planner's prompt in this view."""
         if self.brief:
             return near_view(task, board, idea) if self.view == "split" else full_view(task, board, idea)
         seen = map_nearby(task, board) if self.view == "split" else map_view(task, board)
@@ -227,7 +227,7 @@ class PlanPath(Walk):
 
 
 def content(task: Maze) -> tuple[object, ...]:
-    """What makes two mazes the same problem."""
+    """Returns the parts that make two mazes the same problem."""
     return task.size, sorted(task.walls), task.start, task.goal
 
 
@@ -236,12 +236,12 @@ ROUTE = re.compile(r"^[ \t]*go((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
 
 
 def is_step(task: Maze, here: Cell, there: Cell) -> bool:
-    """Whether two cells are neighbours and the second is open."""
+    """Returns True if two cells are neighbours and the second is open."""
     return abs(here[0] - there[0]) + abs(here[1] - there[1]) == 1 and there not in task.walls
 
 
 def walk(task: Maze, here: Cell, reply: Reply, max_moves: int) -> tuple[Cell, bool]:
-    """Where a reply's route leads, and whether every word of it was a legal move.
+    """Returns the cell to which a reply's route leads, and True if every word of it was a legal move.
 
     The walk ends at the goal and at the first illegal word. A reply that was cut, or has no route or one of more than
     `max_moves`, stays where it is and is not legal.
@@ -261,7 +261,7 @@ def walk(task: Maze, here: Cell, reply: Reply, max_moves: int) -> tuple[Cell, bo
 
 
 def progress(task: Maze, before: Cell, after: Cell, legal: bool, max_moves: int) -> float:
-    """The local reward of a walk; the formula of the module's docstring."""
+    """Returns the local reward of a walk; the formula of the module's docstring."""
     distance = task_distances(task)
     best = min(distance[before], max_moves)
     made = (distance[before] - distance[after]) / best
@@ -269,7 +269,7 @@ def progress(task: Maze, before: Cell, after: Cell, legal: bool, max_moves: int)
 
 
 def in_words(reply: Reply) -> list[str] | None:
-    """The directions of a reply: on its last line, and nothing there but directions and words that join them.
+    """Returns the directions of a reply: on its last line, and nothing there but directions and words that join them.
 
     `up, up, right`, `U U R`, arrows and `go up twice, then 1 right` are read; anything else is None, so a line that
     weighs one way against another is none.
@@ -310,7 +310,7 @@ def walk_of(task: Maze, here: Cell, moves: Sequence[str], max_moves: int) -> tup
 
 
 def bearings(task: Maze, here: Cell) -> str:
-    """The way to the goal as the names of two cells tell it, and the open directions, which the cells around tell."""
+    """Returns the way to the goal, as the names of two cells tell it, and the open directions around."""
     rows, columns = task.goal[0] - here[0], task.goal[1] - here[1]
     way = [
         f"{abs(count)} {directions[count > 0]}"
@@ -324,7 +324,7 @@ def bearings(task: Maze, here: Cell) -> str:
 
 @lru_cache(maxsize=4096)
 def map_view(task: Maze, here: Cell) -> str:
-    """The whole grid, a line a row with `#` for a wall, then `here b2 goal f5`.
+    """Returns the whole grid, a line a row with `#` for a wall, then `here b2 goal f5`.
 
     The grid comes first, so that prompts on one grid share their beginning.
     """
@@ -333,7 +333,7 @@ def map_view(task: Maze, here: Cell) -> str:
 
 @lru_cache(maxsize=4096)
 def map_nearby(task: Maze, here: Cell) -> str:
-    """The same of the cells around a position alone."""
+    """Returns the map of the cells around a position alone, in the form of `map_view`."""
     return _view(task, here, range(here[0] - 1, here[0] + 2), range(here[1] - 1, here[1] + 2))
 
 
@@ -342,29 +342,29 @@ def _view(task: Maze, here: Cell, rows: Sequence[int], columns: Sequence[int]) -
 
 
 def near_view(task: Maze, here: Cell, idea: Reply) -> str:
-    """The cells around a position, the goal's name and the proposal."""
+    """Returns the cells around a position, the goal's name and the proposal."""
     return f"{map_nearby(task, here)}\nproposal: {quote(idea)}"
 
 
 def full_view(task: Maze, here: Cell, idea: Reply) -> str:
-    """The whole grid and the proposal."""
+    """Returns the whole grid and the proposal."""
     return f"{map_view(task, here)}\nproposal: {quote(idea)}"
 
 
 @lru_cache(maxsize=4096)
 def open_cells(task: Maze) -> frozenset[Cell]:
-    """The cells of the grid that are no wall."""
+    """Returns the cells of the grid that are no wall."""
     return frozenset(cells_by_name(task.size).values()) - task.walls
 
 
 @lru_cache(maxsize=4096)
 def task_distances(task: Maze) -> dict[Cell, int]:
-    """Moves to the goal from every cell that can reach it."""
+    """Returns the moves to the goal from every cell that can reach it."""
     return distances(task.size, task.walls, task.goal)
 
 
 def distances(size: int, walls: frozenset[Cell], goal: Cell) -> dict[Cell, int]:
-    """Breadth-first distances to a goal, in moves; cells that cannot reach it are absent."""
+    """Returns breadth-first distances to a goal, in moves; cells that cannot reach it are absent."""
     steps = {goal: 0}
     queue = deque([goal])
     while queue:
@@ -377,7 +377,7 @@ def distances(size: int, walls: frozenset[Cell], goal: Cell) -> dict[Cell, int]:
 
 
 def shortest(task: Maze, here: Cell, rng: Random) -> list[Cell]:
-    """A random shortest path to the goal, without the first cell."""
+    """Returns a random shortest path to the goal, without the first cell."""
     distance = task_distances(task)
     route: list[Cell] = []
     while here != task.goal:

@@ -43,13 +43,13 @@ from coterie.kernel.scene import Prompt, Reply
 from coterie.seeds import seed_of
 
 SLACK, TIMES = 10, 3
-"""Moves of an episode: TIMES those of a solution, and SLACK."""
+"""Terms of the maximum moves of an episode: TIMES those of a solution, and SLACK."""
 UNKNOWN = 400
-"""Of a board that has too many positions to look at."""
+"""Maximum moves of an episode on a board that has too many positions to look at."""
 TRIES = 24
 """Placings on one board that are looked at: those that can be solved are demonstrated."""
 PLANNER_LESSONS = 0.25
-"""Share of them that have one for the planner, whose part is quickly learned."""
+"""Share of lessons that have one for the planner, whose part is quickly learned."""
 DEADLOCK, TOO_LONG = "deadlock", "too many moves"
 
 
@@ -76,24 +76,24 @@ class Sokoban(PlaysData, Walk):
     """Probability that a demonstration walks straight to the box and pushes on, even if this does not help."""
 
     def inert(self) -> dict[str, str]:
-        """Of what is drawn, with data nothing is."""
+        """Returns the settings of drawn levels as without effect if there is data."""
         drawn = ("size", "boxes", "walls", "min_pushes") if self.data else ()
         return super().inert() | dict.fromkeys(drawn, "data holds the levels")
 
     def known(self) -> bool:
-        """Drawn levels of one box, no larger than they are usually."""
+        """Returns True for drawn levels of one box that are no larger than by default, as the starter was taught."""
         return not self.data and self.boxes == 1 and self.size <= type(self).model_fields["size"].default
 
     def reader(self) -> Levels:
-        """Levels."""
+        """Returns a reader of levels."""
         return Levels()
 
     def drawn(self, split: Split, index: int) -> Level:
-        """The level at a place of a split, drawn until its content falls in that split."""
+        """Returns the level at a place of a split, drawn until its content falls in that split."""
         return _drawn(self.size, self.boxes, self.walls, self.min_pushes, split, index)
 
     def rules(self) -> str:
-        """Sokoban."""
+        """Returns the rules of Sokoban."""
         return (
             "The game is Sokoban: push every box onto a goal. The board is shown a line a row: every open cell by its "
             "name, column letter and row number, a wall as #; then where you are (here), the boxes and the goals. A "
@@ -104,11 +104,11 @@ class Sokoban(PlaysData, Walk):
         )
 
     def begin(self, task: Level) -> Position:
-        """As the picture shows it."""
+        """Returns the position that the picture shows."""
         return board(task.picture).start
 
     def move(self, task: Level, board: Position, reply: Reply) -> tuple[Position, bool]:
-        """Where a reply's walk ends: before its first illegal word; where it is too long it is not played."""
+        """Returns the position at the end of a walk, before its first illegal word; a walk too long is not played."""
         route = parse_route(reply.text) if reply.finish == "stop" else None
         if route is None or len(route) > self.max_moves:
             return board, False
@@ -117,11 +117,11 @@ class Sokoban(PlaysData, Walk):
         return walk(task.picture, board, route)
 
     def worth(self, task: Level, board: Position) -> float:
-        """The share of the way that is behind it."""
+        """Returns the share of the way to a solution that a position has behind it."""
         return worth(task.picture, board)
 
     def ended(self, task: Level, board: Position) -> str:
-        """Solved where every box is on a goal; lost where that can no more be, or after too many moves."""
+        """Returns SOLVED with every box on a goal, DEADLOCK, TOO_LONG, or nothing while the game goes on."""
         if board.moved > cap(task.picture):
             return TOO_LONG
         if board.boxes == board_of(task).goals:
@@ -129,16 +129,16 @@ class Sokoban(PlaysData, Walk):
         return DEADLOCK if search(board_of(task)).left(board) is None else ""
 
     def shown(self, task: Level, board: Position) -> str:
-        """The board."""
+        """Returns the board, as text."""
         return map_view(task.picture, board)
 
     def planner_sees(self, task: Level, board: Position, idea: Reply) -> str:
-        """The planner's prompt in this view."""
+        """Returns the planner's prompt in this view."""
         seen = map_view(task.picture, board, near=self.view == "split")
         return f"{seen}\nproposal: {quote(idea)}"
 
     def demonstrate(self, role: str, task: Level, prompt: Prompt, rng: Random) -> str:
-        """A walk by a systematically imperfect hand: straight at the box and on, with probability `naive`.
+        """Returns a walk by a systematically imperfect hand: straight at the box and on, with probability `naive`.
 
         Else the proposer gives the beginning of a random shortest solution. The planner follows the proposal if its
         first step can be made ("split"), or if it makes the position worth more; else it is as good as it can see:
@@ -158,7 +158,7 @@ class Sokoban(PlaysData, Walk):
         return spell(solution(task.picture, at, rng)[: self.max_moves])
 
     def lessons(self, task: Level, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations on the task's board, from anywhere, each a train task of its own."""
+        """Yields lessons on the task's board, from anywhere, each a train task of its own."""
         it = board_of(task)
         cells = sorted(it.floor)
         for _ in range(TRIES):
@@ -185,13 +185,13 @@ class Sokoban(PlaysData, Walk):
 
 
 def board_of(task: Level) -> Board:
-    """A level's board."""
+    """Returns a level's board."""
     return board(task.picture)
 
 
 @lru_cache(maxsize=4096)
 def _drawn(size: int, boxes: int, walls: float, min_pushes: int, split: Split, index: int) -> Level:
-    """The level at a place of a split; kept, because validation has the same again and again."""
+    """Returns the level at a place of a split; kept, because validation has the same again and again."""
     rng = Random(seed_of("sokoban", size, boxes, walls, min_pushes, split, index))
     for _ in range(20_000):
         it = drawn_board(size, boxes, walls, rng)
@@ -212,7 +212,7 @@ def _drawn(size: int, boxes: int, walls: float, min_pushes: int, split: Split, i
 
 @lru_cache(maxsize=65_536)
 def solution_moves(text: str) -> int | None:
-    """Moves of a shortest solution where all positions can be looked at, else of one; None where none is found."""
+    """Returns the moves of a solution, a shortest one if all positions can be looked at; None if none is found."""
     it = board(text)
     if search(it).exact:
         return search(it).left(it.start)
@@ -221,13 +221,13 @@ def solution_moves(text: str) -> int | None:
 
 
 def cap(text: str) -> int:
-    """Moves of an episode. Where not all positions are looked at it is one number: a search may take minutes."""
+    """Returns the maximum moves of an episode; fixed if not all positions are looked at: a search may take minutes."""
     moves = solution_moves(text) if search(board(text)).exact else None
     return UNKNOWN if moves is None else TIMES * moves + SLACK
 
 
 def solution(text: str, at: Position, rng: Random) -> list[Cell]:
-    """A random shortest solution where all positions can be looked at, else one; nothing where none is found."""
+    """Returns a random shortest solution if all positions can be looked at, else any; nothing if none is found."""
     found = search(board(text))
     if found.exact:
         return found.shortest(at, rng) if found.left(at) is not None else []
@@ -235,7 +235,7 @@ def solution(text: str, at: Position, rng: Random) -> list[Cell]:
 
 
 def worth(text: str, at: Position) -> float:
-    """What a position is worth; the formula of the module's docstring."""
+    """Returns the worth of a position, by the formula of the module's docstring."""
     found = search(board(text))
     left, first = found.left(at), found.left(board(text).start)
     if left is None or not first:
@@ -244,7 +244,7 @@ def worth(text: str, at: Position) -> float:
 
 
 def walk(text: str, at: Position, route: list[str]) -> tuple[Position, bool]:
-    """Where a route of names leads, and whether every word was a legal move: it ends before the first that is not."""
+    """Returns the position to which a route of names leads, up to the first illegal word, and True if there is none."""
     it = board(text)
     named = cells_by_name(it.size)
     for word in route:
@@ -257,7 +257,7 @@ def walk(text: str, at: Position, route: list[str]) -> tuple[Position, bool]:
 
 @lru_cache(maxsize=4096)
 def map_view(text: str, at: Position, near: bool = False) -> str:
-    """The board, without rows and columns of wall at its sides, or the cells around the player; then what stands where.
+    """Returns the board, without walls at its sides, or the cells around the player; then what stands where.
 
     The board comes first, so that prompts on one board share their beginning.
     """
@@ -276,14 +276,14 @@ WHEREABOUTS = re.compile(r"^here (\S+) box(?:es)? (.+) goals? ", re.MULTILINE)
 
 
 def position(task: Level, seen: str) -> Position:
-    """Where a prompt says that everything stands."""
+    """Returns the position that a prompt shows."""
     named = cells_by_name(board_of(task).size)
     player, boxes = WHEREABOUTS.findall(seen)[-1]
     return Position(named[player], frozenset(named[box] for box in boxes.split()))
 
 
 def headlong(it: Board, at: Position, rng: Random | None = None) -> list[Cell]:
-    """Straight at a box that is on no goal, and on in that direction, as far as a goal is away."""
+    """Returns a route straight at a box that is on no goal, and on in that direction, as far as a goal is away."""
     box = min(at.boxes - it.goals, default=min(at.boxes))
     route = straight(at.player, box, rng)
     before, last = ([at.player, *route])[-2], route[-1]

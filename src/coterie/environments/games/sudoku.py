@@ -31,17 +31,17 @@ from coterie.kernel.scene import Prompt, Reply
 from coterie.seeds import seed_of
 
 FEWEST: dict[int, int] = {4: 4, 9: 22}
-"""Givens of a puzzle: of 4 x 4 none has fewer, of 9 x 9 cutting cells at random rarely gets there."""
+"""Minimum givens of a puzzle: of 4 x 4 none has fewer, of 9 x 9 cutting cells at random rarely gets there."""
 WRONG = (None, 0.0, 0.0, 0.5)
-"""Of the demonstrations on one puzzle: how often a digit is drawn that is filled in; None: no cell is."""
+"""Probability of a random digit in a filled cell, by demonstration on one puzzle; None: no cell is filled."""
 PLANNER_LESSONS = 0.4
-"""Share of them that have one for the planner."""
+"""Share of lessons that have one for the planner."""
 OPEN = "."
 """A cell that is empty, or shall be."""
 CELL = re.compile(r"([a-i][1-9]) ([1-9]\??|\.)")
 ANSWER = re.compile(r"^[ \t]*set((?:[ \t]+\S+)*)[ \t]*$", re.MULTILINE)
 EXAMPLE = "x30 1, y30 ."
-"""Of an answer: no grid has so many rows."""
+"""Example of an answer: no grid has so many rows."""
 ROW_COLUMN = re.compile(r"\brow\s*([1-9])\s*,?\s*(?:and\s+)?col(?:umn)?\s*([1-9])\b")
 JOINING = re.compile(r"\b(?:set|fill|put|cell|and|then|is|to|the|answer|with)\b|[`*]")
 DIGIT = re.compile(r"([1-9])\.?")
@@ -49,7 +49,7 @@ PAIR = re.compile(r"([a-z]\d+)[\s:=]+([1-9]|\.)(?!\d)")
 PAIRS = re.compile(rf"{PAIR.pattern}(?:[\s,;]+{PAIR.pattern})*")
 SOLVED_GRID: Grid = (1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1)
 EXAMPLE_CELLS = (1, 6, 10, 13)
-"""Their digits are four different ones."""
+"""Cells that are empty in the examples; their digits are four different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Puzzle(Task):
     solution: Grid = ()
 
     def __hash__(self) -> int:
-        """Short: the caches below look a puzzle up at every reply."""
+        """Returns a hash of a few fields: the caches below look a puzzle up at every reply."""
         return hash((self.id, self.grid))
 
 
@@ -90,15 +90,15 @@ class Sudoku(Game):
         return self
 
     def known(self) -> bool:
-        """4 x 4."""
+        """Returns True for 4 x 4, which the starter was taught."""
         return self.size == type(self).model_fields["size"].default
 
     def task(self, split: Split, index: int) -> Puzzle:
-        """The puzzle at a place of a split, drawn until its content falls in that split."""
+        """Returns the puzzle at a place of a split, drawn until its content falls in that split."""
         return _drawn(self.size, self.givens, split, index)
 
     def rules(self) -> str:
-        """Sudoku."""
+        """Returns the rules of Sudoku."""
         side = {4: 2, 9: 3}[self.size]
         return (
             f"This is Sudoku: each row, column and {side} x {side} box holds each of the digits 1 to {self.size} once. "
@@ -107,13 +107,13 @@ class Sudoku(Game):
         )
 
     def form(self) -> str:
-        """Cells and digits, or the digit of the first cell that is shown; an example lies outside every grid."""
+        """Returns the form of an answer: cells and digits, or one digit; an example lies outside every grid."""
         if not self.long:
             return f"one digit from 1 to {self.size}, for the first of these cells."
         return f"cells and their digits alone, such as, in another grid, `{EXAMPLE}`."
 
     def examples(self, role: str) -> Sequence[Example]:
-        """A cell at a time, of grids with one empty cell, which no puzzle has where fewer digits are given."""
+        """Returns chats of a cell each, on grids with one empty cell, which no puzzle with fewer givens has."""
         if self.long or self.size != 4 or role not in (PROPOSER, PLANNER) or self.givens >= len(SOLVED_GRID) - 1:
             return ()
         shown: list[Example] = []
@@ -128,11 +128,11 @@ class Sudoku(Game):
         return shown
 
     def begin(self, task: Puzzle) -> Grid:
-        """The givens."""
+        """Returns the grid of the givens."""
         return task.grid
 
     def move(self, task: Puzzle, board: Grid, reply: Reply) -> tuple[Grid, bool]:
-        """The grid that a reply leads to, filled up to its first illegal word."""
+        """Returns the grid that a reply leads to, filled up to its first illegal word."""
         if reply.finish != "stop":
             return board, False
         if not self.brief and not self.long and (digit := DIGIT.fullmatch(reply.text.strip())):
@@ -144,22 +144,22 @@ class Sudoku(Game):
         return filled(task, board, words)
 
     def worth(self, task: Puzzle, board: Grid) -> float:
-        """The share of the cells to fill that are right, less the share that are wrong."""
+        """Returns the share of the cells to fill that are right, less the share that are wrong."""
         filled = [(board[cell], task.solution[cell]) for cell, digit in enumerate(task.grid) if not digit]
         right = sum(digit == wanted for digit, wanted in filled)
         wrong = sum(digit not in (0, wanted) for digit, wanted in filled)
         return (right - wrong) / len(filled)
 
     def ended(self, task: Puzzle, board: Grid) -> str:
-        """Solved where every cell is right."""
+        """Returns SOLVED if every cell is right, else nothing."""
         return SOLVED if board == task.solution else ""
 
     def shown(self, task: Puzzle, board: Grid) -> str:
-        """The grid."""
+        """Returns the grid as text; for a small model with instructions, only its cells to fill."""
         return view(task, board, self.brief) if self.brief or self.long else cells_to_fill(task, board)
 
     def demonstrate(self, role: str, task: Puzzle, prompt: Prompt, rng: Random) -> str:
-        """All empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
+        """Returns all empty cells by a systematically imperfect hand: what its row lacks, with probability `naive`.
 
         Else every cell is filled that one digit alone fits by then, and the others are left open: the next turn goes
         on, or begins anew where digits clash. The planner does so too, whatever was proposed.
@@ -171,7 +171,7 @@ class Sudoku(Game):
         return spell(task, by_reason(task, grid))
 
     def lessons(self, task: Puzzle, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations on the task's puzzle, from grids in which some cells are filled, and some of them wrong."""
+        """Yields lessons on the task's puzzle, from grids in which some cells are filled, and some of them wrong."""
         for wrong in WRONG:
             grid = list(task.grid)
             empty = [cell for cell, digit in enumerate(grid) if not digit]
@@ -187,7 +187,7 @@ class Sudoku(Game):
 
 @lru_cache(maxsize=4096)
 def _drawn(size: int, givens: int, split: Split, index: int) -> Puzzle:
-    """The puzzle at a place of a split; kept, because validation has the same again and again."""
+    """Returns the puzzle at a place of a split; kept, because validation has the same again and again."""
     rng = Random(seed_of("sudoku", size, givens, split, index))
     for _ in range(2000):
         puzzle = drawn(size, givens, rng)
@@ -199,13 +199,13 @@ def _drawn(size: int, givens: int, split: Split, index: int) -> Puzzle:
 
 
 def parse(text: str) -> list[str] | None:
-    """The words after the last line that starts with `set`; None when there is no such line."""
+    """Returns the words after the last line that starts with `set`; None when there is no such line."""
     answers = ANSWER.findall(text)
     return answers[-1].split() if answers else None
 
 
 def in_words(text: str) -> list[str] | None:
-    """The cells and digits of a reply, in pairs: on its last line, and nothing there but these and what joins them.
+    """Returns the cells and digits of a reply, in pairs, if its last line holds only these and what joins them.
 
     `b1 4, d1 2`, `b1 = 4` and `row 1, column 2: 4` are read, beside the line that `parse` reads. A line that gives one
     cell two digits is None: it is a list of guesses.
@@ -224,7 +224,7 @@ def in_words(text: str) -> list[str] | None:
 
 
 def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
-    """A grid after pairs of a cell's name and a digit, up to the first that must not be, and whether all might."""
+    """Returns a grid after pairs of a cell and a digit, up to the first illegal one, and True if there is none."""
     named = places(task.size)
     digits = {str(digit) for digit in range(1, task.size + 1)}
     cells = list(grid)
@@ -238,13 +238,13 @@ def filled(task: Puzzle, grid: Grid, words: list[str]) -> tuple[Grid, bool]:
 
 @lru_cache(maxsize=4)
 def places(size: int) -> dict[str, int]:
-    """Every cell's place in a grid, by name."""
+    """Returns every cell's place in a grid, by name."""
     return {word: row * size + column for word, (row, column) in cells_by_name(size).items()}
 
 
 @lru_cache(maxsize=4096)
 def view(task: Puzzle, grid: Grid, brief: bool) -> str:
-    """A grid as prompts show it, a line a row: ` a1 1 b1 . c1 3? d1 2`.
+    """Returns a grid as prompts show it, a line a row: ` a1 1 b1 . c1 3? d1 2`.
 
     Brief: ` 1 b1 3? 2`, a word a cell, which a small model finds by its place.
     """
@@ -259,13 +259,13 @@ def view(task: Puzzle, grid: Grid, brief: bool) -> str:
 
 
 def in_order(task: Puzzle, grid: Grid) -> list[int]:
-    """Every cell that was not given, empty ones first."""
+    """Returns every cell that was not given, empty ones first."""
     return sorted((cell for cell, digit in enumerate(task.grid) if not digit), key=lambda cell: (grid[cell] > 0, cell))
 
 
 @lru_cache(maxsize=4096)
 def cells_to_fill(task: Puzzle, grid: Grid) -> str:
-    """Every cell that was not given, empty ones first, and the digits around it: for a small model.
+    """Returns every cell that was not given, empty ones first, and the digits around it: for a small model.
 
     `d1 . has 1 2 3 around it` is a cell with 1, 2 and 3 in its row, its column or its box.
     """
@@ -278,7 +278,7 @@ def cells_to_fill(task: Puzzle, grid: Grid) -> str:
 
 
 def read(task: Puzzle, seen: str, brief: bool) -> Grid:
-    """The grid that a prompt shows last."""
+    """Returns the grid that a prompt shows last."""
     board = seen.rpartition("[user] ")[2].partition("\nproposal: ")[0]
     if brief:
         return tuple(int(word[0]) if word[0].isdigit() else 0 for word in board.split())
@@ -290,12 +290,12 @@ def read(task: Puzzle, seen: str, brief: bool) -> Grid:
 
 
 def spell(task: Puzzle, digits: dict[int, int]) -> str:
-    """Digits by cell as a reply, 0 for one that is left open: `set b1 4 c1 . d1 2`."""
+    """Returns digits by cell as a reply, 0 for one that is left open: `set b1 4 c1 . d1 2`."""
     return " ".join(["set", *(f"{name(divmod(cell, task.size))} {digit or OPEN}" for cell, digit in digits.items())])
 
 
 def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """Every empty cell in turn, with the digit that alone fits it by then, or left so.
+    """Returns every empty cell in turn, with the digit that alone fits it by then, or left so.
 
     Where digits clash it begins anew: every cell is empty that was not given.
     """
@@ -310,7 +310,7 @@ def by_reason(task: Puzzle, grid: Grid) -> dict[int, int]:
 
 
 def by_rows(task: Puzzle, grid: Grid) -> dict[int, int]:
-    """Every empty cell with a digit that its row lacks, in order, whatever columns and boxes hold."""
+    """Returns every empty cell with a digit that its row lacks, in order, whatever columns and boxes hold."""
     size = task.size
     told: dict[int, int] = {}
     for row in range(size):

@@ -15,11 +15,11 @@ from functools import lru_cache
 from operator import add, floordiv, mod, mul, sub, truediv
 
 LONGEST = 400
-"""Characters of an expression."""
+"""Maximum characters of an expression."""
 MOST_BITS = 256
-"""Of a numerator or a denominator, in between too."""
+"""Maximum bits of a numerator or a denominator, in between too."""
 MOST_DIGITS = 80
-"""Of a number, and its power of ten."""
+"""Maximum digits of a number, and maximum of its power of ten."""
 SIGNS = re.compile(r"[0-9eE.+\-*/%()\s^×]*")  # noqa: RUF001
 OPERATIONS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]] = {
     ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv, ast.FloorDiv: floordiv, ast.Mod: mod,
@@ -33,7 +33,7 @@ def calculate(expression: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def value(expression: str) -> Fraction:
-    """The same as a fraction.
+    """Returns the value of an expression of numbers, as a fraction.
 
     Raises:
         ValueError: it is no such expression, it divides by zero, or its numbers are too large; says which.
@@ -85,7 +85,7 @@ def _bounded(number: Fraction) -> Fraction:
 
 
 def written(number: Fraction) -> str:
-    """A number as people write it: whole, as a decimal where that is exact and short, else as a fraction."""
+    """Returns a number as people write it: whole, as a decimal if that is exact and short, else as a fraction."""
     if number.denominator == 1:
         return str(number.numerator)
     scaled = number * 10**6

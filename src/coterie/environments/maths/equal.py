@@ -33,9 +33,9 @@ from coterie.kernel.calls import InThread
 from coterie.kernel.once import Once
 
 LONGEST = 400
-"""Characters of an answer."""
+"""Maximum characters of an answer."""
 DIGITS = 400
-"""Of a number."""
+"""Maximum characters of a number."""
 LIMIT_S = 60.0
 """Seconds that a comparison may take on a busy machine. What ends one is `CPU_S` of the verifier: what others compute
 beside it does not make a right answer wrong."""
@@ -48,7 +48,7 @@ GROUPED = re.compile(rf"([-+]?\d{{1,3}})((?:{SEPARATOR}\d{{3}})+)(\.\d+)?")
 PLAIN = re.compile(r"([-+]?\d+(?:\.\d*)?|[-+]?\.\d+)(?:[eE]([-+]?\d{1,3}))?")
 FRAC = r"\\[dt]?frac\s*(?:\{\s*([-+]?\d+)\s*\}\s*\{\s*(\d+)\s*\}|\s*(\d)\s*(\d))"
 FRACTION = re.compile(rf"([-+]?)\s*(?:(\d+)\s*)?{FRAC}|([-+]?)(\d+)\s*/\s*(\d+)")
-"""\frac{3}{4}, \frac34, 1\frac{3}{4}, 3/4."""
+r"""Fractions: \frac{3}{4}, \frac34, 1\frac{3}{4}, 3/4."""
 POWER = re.compile(r"([-+]?\d+(?:\.\d*)?)\s*(?:\\times|\\cdot|×|\*)\s*10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(\d))")  # noqa: RUF001
 UNIT = re.compile(r"(?:\\(?:text|mathrm|textrm|mbox)\s*\{([^{}\d]*)\}|\^\s*\{?\s*\\circ\s*\}?|\\%|%)\s*$")
 UNIT_WORD = re.compile(r"(?<=\d)((?:\s+[a-z]{2,20}){1,3})\.?$", re.IGNORECASE)
@@ -60,7 +60,7 @@ NO_UNIT = re.compile(
 )
 """Words that say more than what a number counts: another answer, or another number."""
 OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname)(?![a-zA-Z])")
-"""What is left to be worked out."""
+"""LaTeX commands that leave something to be worked out."""
 ENDLESS = re.compile(r"\^\s*(?:\{[^{}]*[\d)]\s*\^|\(?\s*\d+\s*\^|\{?\s*\d{6})|!\s*[)}\]]*\s*!|\d{5}\s*!")
 """A tower of powers, a factorial of a factorial, a power or factorial of millions of digits: seconds to work out."""
 PERCENT = re.compile(r"%|percent", re.IGNORECASE)
@@ -75,7 +75,7 @@ DROPPED = re.compile(r"\\(?:left|right|displaystyle|!)(?![a-zA-Z])|\*\*")
 
 
 def boxed(text: str) -> str:
-    r"""The answer that a text ends with: in its last \boxed{...}, <answer> or line with ####; "" where there is none.
+    r"""Returns the answer that a text ends with: in its last \boxed{...}, <answer> or line with ####; "" if none.
 
     What was thought before `</think>` is no answer, and neither is a box that is never closed.
     """
@@ -98,12 +98,12 @@ def boxed(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """An answer without what says nothing: dollar signs, units, `x =`, a full stop."""
+    """Returns an answer without what says nothing: dollar signs, units, `x =`, a full stop."""
     return _parted(text)[0]
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """An answer without what says nothing, and the words of its unit, or none."""
+    """Returns an answer without what says nothing, and the words of its unit, or none."""
     text = text.strip().strip("*").strip()
     text = DROPPED.sub("", text).replace("−", "-").replace("\\mathrm{e}", "e").replace("\\$", "")  # noqa: RUF001
     text = text.strip().strip("$").strip().removesuffix(".").strip()
@@ -118,7 +118,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def number(text: str) -> Fraction | None:
-    r"""The number that a text is: 18, 1,000, 1\,000, .5, 2e3, 3/4, \frac{3}{4}, 2 \times 10^3; None where it is none.
+    r"""Returns the number that a text is: 18, 1,000, 1\,000, .5, 2e3, 3/4, \frac{3}{4}, 2 \times 10^3; None if none.
 
     6/2 is none: it has not been worked out.
     """
@@ -136,7 +136,7 @@ def number(text: str) -> Fraction | None:
 
 
 def _fraction(match: re.Match[str]) -> Fraction | None:
-    """The number that a fraction is, or a whole number and one below 1; none where it comes to a whole number."""
+    """Returns the value of a fraction or a mixed number; None if it is malformed or comes to a whole number."""
     sign, whole, above, below = match[1], match[2], match[3] or match[5], match[4] or match[6]
     if above is None:
         sign, above, below = match[7], match[8], match[9]
@@ -147,7 +147,7 @@ def _fraction(match: re.Match[str]) -> Fraction | None:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two answers are the same number, or the same words."""
+    """Returns True if two answers are the same number, or the same words."""
     left, right = number(normal(one)), number(normal(other))
     if left is not None or right is not None:
         return left == right
@@ -155,14 +155,14 @@ def alike(one: str, other: str) -> bool:
 
 
 def words(text: str) -> str:
-    """An answer as its bare signs: without blanks but between digits, capital letters, and what only sets type."""
+    """Returns an answer's bare signs: no blanks but between digits, no capital letters, nothing that only sets type."""
     text = BETWEEN.sub("_", TYPE.sub("", text).replace("{", "").replace("}", ""))
     return "".join(text.split()).casefold()
 
 
 @InThread
 def same(gold: str, answer: str, question: str = "") -> bool:
-    """Whether an answer is the gold one.
+    """Returns True if an answer is equal to the gold one.
 
     Args:
         question: which words may stand behind an answer as its unit, see `units`; "": not known.
@@ -186,7 +186,7 @@ def same(gold: str, answer: str, question: str = "") -> bool:
 
 
 def _bare(text: str) -> bool:
-    """Whether an answer is no formula: a word, or a number to a base."""
+    """Returns True if an answer is no formula: a word, or a number to a base."""
     return bool(BASE.search(text) or WORD.fullmatch(TYPE.sub("", text)))
 
 
@@ -196,7 +196,7 @@ def _verified(gold: str, answer: str) -> bool:
 
 
 def unequal_golds(golds: Iterable[str]) -> dict[int, str]:
-    """Of gold answers, those that are not equal to themselves: nobody could ever be right.
+    """Finds gold answers that are not equal to themselves: nobody could ever be right.
 
     Returns:
         by place, what was written.
@@ -205,13 +205,13 @@ def unequal_golds(golds: Iterable[str]) -> dict[int, str]:
 
 
 def check() -> None:
-    """Raises ConfigError: `math-verify` is not installed."""
+    """Raises ConfigError if `math-verify` is not installed."""
     if find_spec("math_verify") is None:
         raise ConfigError("answers that are no plain numbers need math-verify: pip install 'coterie[maths]'")
 
 
 class Verifiers:
-    """Processes that compare, kept warm: one that does not come back is killed, and its answer is no."""
+    """A pool of processes that compare answers: one that does not come back is killed, and its answer is no."""
 
     def __init__(self) -> None:
         self._idle: list[subprocess.Popen[str]] = []
@@ -219,7 +219,7 @@ class Verifiers:
         atexit.register(self.close)
 
     def verified(self, gold: str, answer: str) -> bool:
-        """What `math-verify` finds; False where it takes too long."""
+        """Returns True if `math-verify` finds two answers equal; False if it takes too long."""
         check()
         with self._lock:
             process = self._idle.pop() if self._idle else None
@@ -254,7 +254,7 @@ class Verifiers:
         return process
 
     def close(self) -> None:
-        """Ends them all."""
+        """Ends all processes that wait for work."""
         with self._lock:
             idle, self._idle = self._idle, []
         for process in idle:
@@ -263,12 +263,12 @@ class Verifiers:
 
 @Once
 def verifiers() -> Verifiers:
-    """Those of this process."""
+    """Returns the pool of this process."""
     return Verifiers()
 
 
 def _line(stream: IO[str], limit_s: float) -> str:
-    """The next line, which comes whole; "" where none does in time."""
+    """Returns the next line, which comes whole; "" if none does in time."""
     ready, _, _ = select.select([stream], [], [], limit_s)
     return stream.readline() if ready else ""
 

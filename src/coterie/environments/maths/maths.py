@@ -43,18 +43,18 @@ from coterie.sandbox import runs
 
 REASONER, TOOL, JUDGE = "reasoner", "tool", "judge"
 LONGEST_QUOTE = 2000
-"""Characters of what another said that a role is shown."""
+"""Maximum characters of what another said that a role is shown."""
 LONGEST_ANSWER = 400
-"""Characters of an answer that are read."""
+"""Maximum characters of an answer that are read."""
 LONG = 128
 """Tokens of a reply from which on roles are shown what the others wrote, and not only what it came to."""
 NOTHING = "nothing"
 BRIEF = {REASONER: "solve", TOOL: "calc", JUDGE: "judge"}
-"""How a small model is told its role."""
+"""Names of the roles in the prompts of a small model."""
 ANSWER = re.compile(r"^[ \t]*answer[ \t](.*)$", re.MULTILINE)
 CALCULATE = re.compile(r"^[ \t]*calc[ \t]+([^ \t\n].*)$", re.MULTILINE)
 FOUND = re.compile(r"^(?:tool |\(which comes to )([^\s)]+)\)?$", re.MULTILINE)
-"""What a tool user found, in a prompt."""
+"""Pattern of a tool user's result in a prompt."""
 BOX = "End your reply with the answer alone in \\boxed{...}, such as, to another problem, \\boxed{x_{30}}."
 PLAIN = "End with: The answer is NUMBER."
 INSTRUCTIONS = {
@@ -65,10 +65,10 @@ INSTRUCTIONS = {
     "python": "You write a Python program that works out the answer and prints it, and nothing after it. Nothing is "
     "given to it; the standard library is there. Reply with one fenced code block.",
 }
-"""What a model is told that was never taught its role, by role or tool."""
+"""Instructions for a model that was never taught its role, by role or tool."""
 TEAM = "You are the {role} of a team. "
 LATER = "Find out who is right, and answer again."
-"""What a role is told in a later turn, under what the others found."""
+"""Request to a role in a later turn, under what the others found."""
 ALONE = "kim has 5 mugs . lee has 3 more mugs than kim . how many mugs has lee ?"
 OTHER = "sue has 6 mugs . tom has 2 times the mugs of sue . how many mugs has tom ?"
 FINDINGS = f"{OTHER}\n\nreasoner: 8\n\ntool: 12"
@@ -110,13 +110,13 @@ class Maths(PlaysData, RunsPrograms):
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Who there is."""
+        """Roles with at least one member."""
         there = {REASONER: self.reasoners, TOOL: self.tools, JUDGE: self.judge}
         return tuple(role for role, count in there.items() if count)
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who works in a turn, one for one."""
+        """The role of each reasoner and tool user, one entry a member."""
         return (REASONER,) * self.reasoners + (TOOL,) * self.tools
 
     @model_validator(mode="after")
@@ -137,7 +137,7 @@ class Maths(PlaysData, RunsPrograms):
         return self.max_tokens >= LONG
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores; for the problems that are drawn, which the starter knows."""
+        """Returns settings for drawn problems, which the starter knows: a policy a role, minutes on two cores."""
         if self.data or not self.brief:
             return {}
         return {
@@ -149,7 +149,7 @@ class Maths(PlaysData, RunsPrograms):
         }
 
     def inert(self) -> dict[str, str]:
-        """Without programs nothing is isolated, and without tool users no tool is used."""
+        """Returns settings without effect: `kinds` with data, the sandbox's without programs, `tool` without a user."""
         inert: dict[str, str] = {}
         if not self.runs_programs():
             inert |= dict.fromkeys(("sandbox", "time_s", "memory_mb"), "no role writes programs")
@@ -158,19 +158,19 @@ class Maths(PlaysData, RunsPrograms):
         return inert | ({} if self.tools else {"tool": "tools = 0"})
 
     def runs_programs(self) -> bool:
-        """Whether somebody writes programs."""
+        """Returns True if tool users write programs."""
         return self.tools > 0 and self.tool == "python"
 
     def reader(self) -> Questions:
-        """Questions with an answer."""
+        """Returns a reader of questions with an answer."""
         return Questions()
 
     def drawn(self, split: Split, index: int) -> Question:
-        """The problem at a place of a split."""
+        """Returns the problem at a place of a split."""
         return procedural.question(split, index, self.kinds)
 
     async def play(self, task: Question, scene: Scene) -> None:
-        """Turns until all answers agree."""
+        """Plays turns until all answers agree, or up to the turn limit."""
         manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
         talk = Talk(scene, manuals, examples={role: self.examples(role) for role in self.roles})
         found: list[str] = []
@@ -192,18 +192,18 @@ class Maths(PlaysData, RunsPrograms):
         return scene.succeed() if right else scene.fail("a wrong answer" if final else "no answer")
 
     def asked(self, text: str) -> Question:
-        """A problem in words."""
+        """Returns a person's problem as a task."""
         if not text.strip():
             raise ValueError("ask a problem")
         return Question("asked", "test", query=text)
 
     def answer(self, task: Question, log: Log) -> str:
-        """The last words of whose answer counts: the judge, or the first of those who were asked."""
+        """Returns the last reply of the role whose answer counts: the judge, or the first of those who were asked."""
         counts = JUDGE if self.judge else self.members[0]
         return next((reply.text for _, reply in reversed([*log.replies()]) if reply.role == counts), "")
 
     async def _judged(self, scene: Scene, task: Question, reply: Reply) -> str:
-        """A reply's answer, "" where there is none; its role is paid for it."""
+        """Returns a reply's answer, "" if there is none; its role is paid for it."""
         if reply.role == TOOL:
             written, answer = await self._worked_out(scene, reply)
             paid = 0.1 * written + 0.1 * bool(answer)
@@ -216,7 +216,7 @@ class Maths(PlaysData, RunsPrograms):
         return answer
 
     async def _worked_out(self, scene: Scene, reply: Reply) -> tuple[bool, str]:
-        """Whether there is something to work out in a reply, and what it comes to."""
+        """Returns True if a reply has something to work out, and the result, "" if that fails."""
         if reply.finish != "stop":
             return False, ""
         if self.tool == "calculator":
@@ -235,7 +235,7 @@ class Maths(PlaysData, RunsPrograms):
         return True, lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
     def answer_of(self, reply: Reply) -> str:
-        """The answer that a reply ends with: on its last line of that form, or as `stated` reads ordinary words."""
+        """Returns the answer that a reply ends with: its last line of that form, or as `stated` reads plain words."""
         if reply.finish != "stop":
             return ""
         if not self.brief:
@@ -244,7 +244,7 @@ class Maths(PlaysData, RunsPrograms):
         return lines[-1].strip()[:LONGEST_ANSWER] if lines else ""
 
     def _quoted(self, reply: Reply, answer: str) -> str:
-        """What the others are shown of a reply."""
+        """Returns what the others are shown of a reply."""
         if self.brief:
             return f"{reply.role} {' '.join(answer.split()) or NOTHING}"
         if not self.long:
@@ -254,24 +254,24 @@ class Maths(PlaysData, RunsPrograms):
         return f"A {reply.role} wrote:\n{marked(words)}\n({came_to} {' '.join(answer.split()) or NOTHING})"
 
     def told(self, role: str, task: Question, said: Sequence[str]) -> str:
-        """What a role is told: the problem, and what was said in the turn before."""
+        """Returns the prompt of a role: the problem, and what was said in the turn before."""
         if self.brief:
             return "\n".join((f"{BRIEF[role]} {task.query}", *said))
         return "\n\n".join((task.query, *said, LATER) if said and self.long else (task.query, *said))
 
     def manual(self, role: str) -> str:
-        """What a role is told that was never taught the task."""
+        """Returns the instructions of a role for a model that was never taught the task."""
         how = INSTRUCTIONS[self.tool if role == TOOL else role]
         if role != TOOL:
             how += BOX if self.data else PLAIN
         return how if len(self.members) == 1 and not self.judge else f"{TEAM.format(role=role)}{how}"
 
     def examples(self, role: str) -> Sequence[Example]:
-        """Chats that show a role the form of an answer, of problems that are drawn."""
+        """Returns chats that show a role the form of an answer, if problems are drawn and replies are short."""
         return () if self.data or self.long or (role == TOOL and self.tool == "python") else EXAMPLES[role]
 
     def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
-        """An expert's steps or expression; with probability `naive` those of somebody with a bad habit.
+        """Returns an expert's steps or expression; with probability `naive` those of somebody with a bad habit.
 
         Where a tool user found something else, every other expert takes that for the answer.
         """
@@ -292,7 +292,7 @@ class Maths(PlaysData, RunsPrograms):
         return f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"
 
     def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
-        """Every role, at the first turn and where two do not agree."""
+        """Yields lessons for every role but the judge at the first turn, and for every role where two may not agree."""
         for role in self.roles:
             if role != JUDGE:
                 yield Lesson(role, self.told(role, task, ()), self.demonstrate(role, task, "", rng))

@@ -17,7 +17,7 @@ from coterie.seeds import seed_of
 
 KINDS = ("sum", "equation", "story")
 LARGEST = 50
-"""Of what any step comes to."""
+"""Maximum result of any step."""
 NAMES = ("ann", "ben", "cal", "dan", "eve", "fay", "gus", "hal")
 THINGS = ("pens", "cups", "nuts", "eggs", "hats", "keys")
 
@@ -31,7 +31,7 @@ class Question(Task):
 
 @lru_cache(maxsize=4096)
 def question(split: Split, index: int, kinds: tuple[str, ...]) -> Question:
-    """The problem at a place of a split, drawn until its text falls in that split.
+    """Returns the problem at a place of a split, drawn until its text falls in that split.
 
     It is kept, because validation has the same again and again.
     """
@@ -45,7 +45,7 @@ def question(split: Split, index: int, kinds: tuple[str, ...]) -> Question:
 
 
 def _sum(rng: Random) -> tuple[str, str]:
-    """Three or four numbers, some in brackets."""
+    """Returns a sum of three or four numbers, some in brackets, as text and as expression."""
     numbers = [rng.randint(1, 9) for _ in range(rng.randint(3, 4))]
     signs = [rng.choice("+-*") for _ in numbers[1:]]
     words = [str(numbers[0])]
@@ -59,7 +59,7 @@ def _sum(rng: Random) -> tuple[str, str]:
 
 
 def _equation(rng: Random) -> tuple[str, str] | None:
-    """A x + b = c x + d, with a - c of 2 or more."""
+    """Returns an equation a x + b = c x + d and its solution as expression; None unless a - c is 2 or more."""
     left, right, root, plus = rng.randint(3, 9), rng.randint(1, 7), rng.randint(1, 9), rng.randint(1, 20)
     total = (left - right) * root + plus
     text, expression = f"{left} x + {plus} = {right} x + {total}", f"( {total} - {plus} ) / ( {left} - {right} )"
@@ -67,7 +67,7 @@ def _equation(rng: Random) -> tuple[str, str] | None:
 
 
 def _story(rng: Random) -> tuple[str, str]:
-    """What several people have, one after the other; sometimes with somebody who has nothing to do with it."""
+    """Returns a story of what several people have, sometimes with somebody who does not matter, and its expression."""
     people = rng.sample(NAMES, 4)
     thing, other = rng.sample(THINGS, 2)
     first = rng.randint(2, 9)
@@ -98,13 +98,13 @@ DRAWN = {"sum": _sum, "equation": _equation, "story": _story}
 
 
 def small(expression: str) -> bool:
-    """Whether everything in between is a whole number from 0 to LARGEST."""
+    """Returns True if the result and everything in between are whole numbers from 0 to LARGEST."""
     results = [value(expression), *(value(step.rpartition(" = ")[2]) for step in steps(expression))]
     return all(result.denominator == 1 and 0 <= result <= LARGEST for result in results)
 
 
 def tricky(expression: str) -> bool:
-    """Whether it is small and brackets or a product that is not the first to come change what it comes to."""
+    """Returns True if an expression is `small`, and brackets or a later product change what it comes to."""
     return small(expression) and value(expression) != value(straight_on(expression))
 
 
@@ -112,7 +112,7 @@ FITS = {"sum": tricky, "equation": small, "story": small}
 
 
 def steps(expression: str) -> list[str]:
-    """The operations of an expression in the order in which they are done: `3 * 3 = 9`."""
+    """Returns the operations of an expression in the order in which they are done: `3 * 3 = 9`."""
     told: list[str] = []
     words = expression.split()
     while len(words) > 1:
@@ -131,7 +131,7 @@ def steps(expression: str) -> list[str]:
 
 
 def straight_on(expression: str) -> str:
-    """An expression as somebody reads it who works from the left and knows no brackets: with brackets around that."""
+    """Returns an expression as somebody works it out from the left who knows no brackets: with brackets for that."""
     words = [word for word in expression.split() if word not in "()"]
     text = words[0]
     for sign, number in zip(words[1::2], words[2::2], strict=True):
@@ -140,7 +140,7 @@ def straight_on(expression: str) -> str:
 
 
 def mistaken(task: Question) -> str:
-    """The expression of somebody with a bad habit.
+    """Returns the expression of somebody with a bad habit.
 
     Habits: in a sum the order of operations is not known; in an equation what x is multiplied by is forgotten; in a
     story the last thing that happens.

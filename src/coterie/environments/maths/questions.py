@@ -22,29 +22,29 @@ BENCHMARKS = {
     "aime25": Benchmark(POLARIS, "hub:math-ai/aime25#default/test"),
     "olympiad": Benchmark(POLARIS, "hub:Hothan/OlympiadBench#OE_TO_maths_en_COMP/train"),
 }
-"""By name: those that are tests alone train on Polaris, as in AT-GRPO. What a split is called says little about it."""
+"""Benchmarks by name: those that are tests alone train on Polaris, as in AT-GRPO. Names of splits say little."""
 
 
 @dataclass(frozen=True)
 class Questions(Reader[Question]):
-    """Rows as questions with an answer."""
+    """A reader of rows as questions with an answer."""
 
     benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], Question]:
-        """The set whose columns these are."""
+        """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
         return told_by(FORMATS, row, where)
 
     def words(self, item: Question) -> tuple[str, str]:
-        """The question."""
+        """Returns no name and the question, which tells two items apart."""
         return "", item.query
 
     def content(self, item: Question) -> list[Any]:
-        """The question and its answer."""
+        """Returns the question and its answer."""
         return [item.query, item.answer]
 
     def failing(self, items: Sequence[Question]) -> tuple[str, Mapping[int, str]]:
-        """Those whose answer is not equal to itself: nobody could be right."""
+        """Returns items whose answer is not equal to itself, by place, with a reason: nobody could be right."""
         if any(number(normal(item.answer)) is None for item in items):
             check()
         golds = unequal_golds(item.answer for item in items)
@@ -88,4 +88,4 @@ FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Question]]] = {
     ("question", "answer"): ("GSM8K, or one's own", _gsm8k),
     ("problem", "answer"): ("MATH-500, AIME, Polaris", lambda row: _question(row, "problem", _written(row["answer"]))),
 }
-"""By columns; GSM8K's answers end with `#### 18`, one's own are the answer alone."""
+"""Formats by columns; GSM8K's answers end with `#### 18`, one's own are the answer alone."""

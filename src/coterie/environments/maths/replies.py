@@ -47,7 +47,7 @@ def stated(text: str) -> str:
 
 
 def _number_of(sentence: str) -> str:
-    """The only number that a sentence offers; "" where it denies it."""
+    """Returns the only number that a sentence offers; "" if the sentence denies it or offers several."""
     if DENIAL.search(sentence):
         return ""
     if match := ANSWER.search(sentence):

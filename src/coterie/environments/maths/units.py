@@ -1,4 +1,4 @@
-"""Which words may stand behind an answer: a unit that fits the question, and nothing that says another answer.
+"""The words that may stand behind an answer: a unit that fits the question, and nothing that says another answer.
 
 fits("dollars", "", "How many dollars are left?")    # True
 fits("cents", "", "How many dollars are left?")      # False: another unit of money is asked for
@@ -12,7 +12,7 @@ from functools import cache
 
 WORD = re.compile(r"[^\W\d_]+|[$€£¥¢%°]")
 COUNTED = re.compile(r"how (?:many|much)\s+((?:[^\W\d_]+\s+){0,2}[^\W\d_]+)", re.IGNORECASE)
-"""What a question counts, in its next three words."""
+"""Pattern of what a question counts, in its next three words."""
 ASKED = re.compile(r"[^.!?]*\?")
 KINDS = (
     "$ dollar usd buck | cent ¢ penny pence | € euro eur | £ gbp | ¥ yen | rupee | peso | yuan",
@@ -63,13 +63,13 @@ def fits(unit: str, golds: str, question: str) -> bool:
 
 
 def _names(word: str) -> frozenset[str]:
-    """The word and what else it is called, if it is a unit."""
+    """Returns a word and, if it is a unit, its other names."""
     return _units()[word][0] if word in _units() else frozenset({word})
 
 
 @cache
 def _units() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
-    """By each name of a unit: all its names, and those of all units of its kind."""
+    """Returns, by each name of a unit, all its names, and those of all units of its kind."""
     found: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
     for kind in KINDS:
         units = [frozenset(unit.split()) for unit in kind.split("|")]
@@ -78,7 +78,7 @@ def _units() -> dict[str, tuple[frozenset[str], frozenset[str]]]:
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words of a text, without the plural's s."""
+    """Returns the words of a text, without the plural's s."""
     return frozenset(map(_singular, WORD.findall(text.casefold())))
 
 

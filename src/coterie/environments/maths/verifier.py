@@ -17,13 +17,13 @@ CPU_S = 2
 EQUAL = 100
 """The exit code of a process that found two answers equal."""
 CLOSE = 1e-9
-"""Of numbers that are not exact: how far they may be apart, as a share of the larger."""
+"""Maximum difference of numbers that are not exact, as a share of the larger."""
 KINDS = {
     "FiniteSet": "set", "Interval": "interval", "Union": "interval", "Tuple": "tuple", "Equality": "equation",
     "And": "relation", "Or": "relation", "StrictLessThan": "relation", "LessThan": "relation",
     "StrictGreaterThan": "relation", "GreaterThan": "relation", "Unequality": "relation",
 }  # fmt: skip
-"""Of what sympy makes of an answer; all else is a number, a formula or a word."""
+"""Kinds of the objects that sympy makes of answers; all else is a number, a formula or a word."""
 
 
 def serve() -> None:
@@ -55,7 +55,7 @@ def apart(gold: str, answer: str) -> bool:
 
 
 def equal(gold: str, answer: str) -> bool:
-    """Whether two answers are read whole, are of one kind, and are equal."""
+    """Returns True if two answers are read whole, are of one kind, and are equal."""
     from math_verify import verify  # pyright: ignore[reportMissingImports]
 
     left, right = read(gold), read(answer)
@@ -67,7 +67,7 @@ def equal(gold: str, answer: str) -> bool:
 
 
 def read(text: str) -> Any:
-    """What sympy makes of an answer; None where it is not the whole of it that was read."""
+    """Returns sympy's object for an answer; None if not the whole of the answer was read."""
     from math_verify import LatexExtractionConfig, parse  # pyright: ignore[reportMissingImports]
 
     found = parse(
@@ -79,20 +79,20 @@ def read(text: str) -> Any:
 
 
 def bare(text: str) -> str:
-    """An answer without blanks, and in the one form that the library makes of some signs."""
+    """Returns an answer without blanks, and in the one form that the library makes of some signs."""
     text = re.sub(r"\\[dt]frac", r"\\frac", text)
     text = re.sub(r"\s(?:or|and)\s|\\text\s*\{\s*(?:or|and)\s*\}", ",", text)
     return re.sub(r"\s|\\[,;! ]|~", "", text)
 
 
 def kind(value: Any) -> str:
-    """A number, a set, an interval, a tuple, an equation, a relation or a matrix."""
+    """Returns the kind of an object: number, set, interval, tuple, equation, relation or matrix."""
     name = type(value).__name__
     return "matrix" if "Matrix" in name else KINDS.get(name, "number")
 
 
 def close(left: Any, right: Any) -> bool:
-    """Whether what is equal as it was rounded is equal as it is: 1/2^99 and 1/2^98 are not."""
+    """Returns False for numbers that are equal only as they were rounded, such as 1/2^99 and 1/2^98; else True."""
     numbers = [getattr(value, "is_number", False) and getattr(value, "is_finite", False) for value in (left, right)]
     if not all(numbers):
         return True

@@ -33,24 +33,24 @@ ARROW = "->"
 PIECE = 100
 """Characters that are normalised at once."""
 LONGEST_REASON = 200
-"""Characters of why a row is passed over that may be the row's own."""
+"""Maximum characters of a row's own text in the reason why it is passed over."""
 MOST_REASONS = 20
-"""That are shown for a source."""
+"""Maximum number of reasons that are shown for a source."""
 MOST_PASSED_OVER = 0.2
 """Share of a source's rows that may not be scored: above it the data is not what it is taken for."""
 SHINGLE = 13
 """Words of a shingle."""
 MOST_HOLDERS = 50
-"""Items that a shingle is known of."""
+"""Maximum number of items that a shingle is known of."""
 ALIKE = 0.5
 """Jaccard similarity from which on two texts are the same problem."""
 PUBLISHED: dict[str, Split] = {
     "train": "train", "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
     "test": "test",
 }  # fmt: skip
-"""What published splits are called."""
+"""Names of published splits, and the splits that they mean."""
 Use = Literal["train", "validation", "test", "all"]
-"""What a source is for; all: its rows are split."""
+"""Purpose of a source; all: its rows are split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Unfit(ValueError):
 
 
 class Reader(Generic[T]):
-    """What rows are read as. One that is equal to another reads the same: what was loaded is kept by it.
+    """A reader that makes tasks of rows. One equal to another reads the same: what was loaded is kept by reader.
 
     benchmarks: by name.
     """
@@ -78,34 +78,34 @@ class Reader(Generic[T]):
     benchmarks: ClassVar[Mapping[str, Benchmark]]
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], T]:
-        """What reads the rows of a source, told by its first. Raises ConfigError: it knows no such columns."""
+        """Returns a function that reads a source's rows, told by the first. Raises ConfigError: unknown columns."""
         raise NotImplementedError
 
     def unfit(self, item: T) -> str:
-        """Why an item cannot be used, as in "with no hidden test"; else nothing."""
+        """Returns why an item cannot be used, as in "with no hidden test"; else nothing."""
         return ""
 
     def words(self, item: T) -> tuple[str, str]:
-        """What tells two items apart: a name, or nothing, and a text."""
+        """Returns what tells two items apart: a name, or nothing, and a text."""
         raise NotImplementedError
 
     def content(self, item: T) -> list[Any]:
-        """All of an item that anything measured on it depends on, as JSON."""
+        """Returns all of an item that anything measured on it depends on, as JSON."""
         raise NotImplementedError
 
     def failing(self, items: Sequence[T]) -> tuple[str, Mapping[int, str]]:
-        """Why no item's own answer was tried, or nothing; and how those fail that do, by place."""
+        """Returns why no item's own answer was tried, or nothing; and how those fail that do, by place."""
         return "", {}
 
     def finished(self, item: T) -> T:
-        """An item that is kept, as it is played."""
+        """Returns an item that is kept, in the form in which it is played."""
         return item
 
 
 def told_by(
     formats: Mapping[tuple[str, ...], tuple[str, Callable[[Row], T]]], row: Row, where: str
 ) -> Callable[[Row], T]:
-    """What reads rows of these columns.
+    """Returns the function that reads rows of these columns.
 
     Args:
         formats: by columns that a row must have, the first that fits: what it is called, and what reads it.
@@ -127,7 +127,7 @@ def told_by(
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[T]):
-    """A row that can be used: of which source, where there, and what it was read as, whose split is decided."""
+    """A row that can be used: its source, its place there, and the item that it was read as, whose split is decided."""
 
     source: str
     where: str
@@ -150,12 +150,12 @@ class Data(Generic[T]):
     untried: str = ""
 
     def digest(self, split: Split) -> str:
-        """The content of a split, as the start of a SHA-256."""
+        """Returns a digest of the content of a split, the start of a SHA-256."""
         whole = [self.reader.content(item) for item in self.splits[split]]
         return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:12]
 
     def remarks(self) -> tuple[str, ...]:
-        """What a person should know of it, a line each."""
+        """Returns what a person should know of the data, a line each."""
         sizes = ", ".join(f"{split} {len(its)} ({self.digest(split)})" for split, its in self.splits.items() if its)
         lost = [
             f"{name}: {len(reasons)} of {self.rows[name]} rows are passed over: {_by_reason(reasons)}"
@@ -167,7 +167,7 @@ class Data(Generic[T]):
         return tuple(f"environment.data: {line}" for line in (sizes, *lost, *left, *untried))
 
     def summary(self) -> dict[str, Any]:
-        """All of it but the items, as JSON."""
+        """Returns all of the data but its items, as JSON."""
         return {
             "sources": dict(self.rows),
             "splits": {
@@ -181,7 +181,7 @@ class Data(Generic[T]):
         }
 
     def page(self) -> str:
-        """The same for a person."""
+        """Returns the summary of the data as a page for a person."""
         lines = [f"{rows:>7} rows   {name}" for name, rows in self.rows.items()]
         lines += [f"{len(items):>7} {split:<10} sha256 {self.digest(split)}" for split, items in self.splits.items()]
         for title, reasons in (*(("passed over", rows) for rows in self.lost.values()), ("left out", self.left)):
@@ -204,7 +204,7 @@ def _by_reason(passed_over: Iterable[tuple[str, str]]) -> str:
 
 @lru_cache(maxsize=8)
 def load(data: str, reader: Reader[T]) -> Data[T]:
-    """What a setting `environment.data` stands for.
+    """Loads the data that a setting `environment.data` names.
 
     Raises:
         ConfigError: nothing of that name, no such file, or too many rows that cannot be used; names the row.
@@ -244,31 +244,31 @@ def load(data: str, reader: Reader[T]) -> Data[T]:
 
 
 def named(data: str, benchmarks: Mapping[str, Benchmark]) -> str:
-    """A benchmark's sources, as they could be written; anything else as it is."""
+    """Returns a benchmark's sources, as they could be written; anything else as it is."""
     entry = benchmarks.get(data)
     return f"{entry.train} {ARROW} {entry.test}" if entry else data
 
 
 def held_out(data: str, benchmarks: Mapping[str, Benchmark]) -> str:
-    """Of a setting, what is tested on, alone: all of a single source, or what stands behind the arrow."""
+    """Returns a setting for the test data alone: all of a single source, or what stands behind the arrow."""
     return f"{ARROW} {named(data, benchmarks).rpartition(ARROW)[2].strip()}"
 
 
 def shared(left: Iterable[T], other: Iterable[T], reader: Reader[T]) -> int:
-    """How many items of one are in the other too."""
+    """Returns the number of items of one collection that are in the other too."""
     there = Alike(map(reader.words, other))
     return sum(there.has(reader.words(item)) for item in left)
 
 
 def known(tested: Data[T], trained: Data[T] | None) -> tuple[str, ...]:
-    """How much of what is tested on a run was trained on, as a remark; nothing where that is none."""
+    """Returns a remark on how much of a run's test data was trained on; nothing if that is none."""
     test = tested.splits["test"]
     count = shared(test, trained.splits["train"], tested.reader) if trained else 0
     return (f"{count} of these {len(test)} test problems are in what the run was trained on",) if count else ()
 
 
 def _sources(data: str, benchmarks: Mapping[str, Benchmark]) -> list[tuple[Use, Source]]:
-    """What each source is for."""
+    """Returns the sources that a setting names, each with its purpose."""
     if entry := benchmarks.get(data):
         uses: list[tuple[Use, str]] = [("train", entry.train), ("validation", entry.validation), ("test", entry.test)]
     elif ARROW in data:
@@ -291,7 +291,7 @@ def _sources(data: str, benchmarks: Mapping[str, Benchmark]) -> list[tuple[Use, 
 
 
 def _read(source: Source, reader: Reader[T]) -> Iterator[tuple[str, int, T | str]]:
-    """What each row is read as, or why it cannot be used, with its published split and its number."""
+    """Yields the item of each row, or why it cannot be used, with its published split and its number."""
     build: Callable[[Row], T] | None = None
     for published, number, row in source.rows():
         if build is None:
@@ -300,7 +300,7 @@ def _read(source: Source, reader: Reader[T]) -> Iterator[tuple[str, int, T | str
 
 
 def _built(build: Callable[[Row], T], row: Row, reader: Reader[T]) -> T | str:
-    """What a row is read as, or why it cannot be used."""
+    """Returns the item that a row is read as, or why it cannot be used."""
     try:
         item = build(row)
     except Exception as error:  # of a stranger's row: it may nest, be cut or be packed in any way
@@ -312,7 +312,7 @@ def _built(build: Callable[[Row], T], row: Row, reader: Reader[T]) -> T | str:
 
 
 def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
-    """Raises ConfigError where more rows cannot be scored than may be passed over."""
+    """Raises ConfigError if more rows cannot be scored than may be passed over."""
     if len(lost) > MOST_PASSED_OVER * total:
         where, reason = min(lost, key=lambda row: len(row[0]))
         advice = ": leave them out" if len(lost) < total else ""
@@ -321,7 +321,7 @@ def _refuse_many(lost: Sequence[tuple[str, str]], total: int) -> None:
 
 
 def _assignment(use: Use, source: Source, published: set[str], reader: Reader[T]) -> Callable[[str, T], Split | None]:
-    """Which split a row belongs to; None: to none, as the rows of a test set beside a training set."""
+    """Returns a function from a row to its split; None: to none, as the rows of a test set beside a training set."""
     named = published & PUBLISHED.keys()
     official = not source.split and len(named) > 1
     if use == "test":
@@ -343,7 +343,7 @@ def _assignment(use: Use, source: Source, published: set[str], reader: Reader[T]
 
 
 def _once(rows: Sequence[Placed[T]], reader: Reader[T]) -> tuple[list[Placed[T]], list[tuple[str, str]]]:
-    """Every item once: in the test set, else in validation, else in training; and the rows that are left out."""
+    """Returns every item once: in the test set, else in validation, else in training; and the rows left out."""
     kept: set[int] = set()
     left: list[tuple[str, str]] = []
     before: list[tuple[Split, Alike]] = []
@@ -363,7 +363,7 @@ def _once(rows: Sequence[Placed[T]], reader: Reader[T]) -> tuple[list[Placed[T]]
 
 
 class Alike:
-    """Items by their words, each a name and a text: whether another is one of them.
+    """A collection of items, each a name and a text, that tells if another item is one of them.
 
     Words that many share, as a preamble, tell little: of each shingle the first `MOST_HOLDERS` items are known.
     """
@@ -382,7 +382,7 @@ class Alike:
             self._sizes.append(len(mine))
 
     def has(self, words: tuple[str, str]) -> bool:
-        """Whether it is there, in the same words or nearly."""
+        """Returns True if an item is there, in the same words or nearly."""
         if key_of(words) in self._keys:
             return True
         mine = shingles(words[1])
@@ -391,17 +391,17 @@ class Alike:
 
 
 def key_of(words: tuple[str, str]) -> str:
-    """An item's words and signs, without blanks: HumanEval/56 and 61 differ in their kind of bracket alone."""
+    """Returns an item's words and signs, without blanks: HumanEval/56 and 61 differ in their kind of bracket alone."""
     return "".join(_folded(" ".join(words)).split())
 
 
 def shingles(text: str) -> set[str]:
-    """Every thirteen words of a text that stand together; none of a shorter one."""
+    """Returns every thirteen words of a text that stand together; none of a shorter one."""
     words = re.findall(r"\w+", _folded(text))
     return {" ".join(words[at : at + SHINGLE]) for at in range(len(words) - SHINGLE + 1)}
 
 
 def _folded(text: str) -> str:
-    """A text in one form, piece by piece: normalising takes the square of how many marks stand together."""
+    """Returns a text in one form, piece by piece: normalising takes the square of how many marks stand together."""
     pieces = (word[at : at + PIECE] for word in text.split() for at in range(0, len(word), PIECE))
     return " ".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces)

@@ -26,34 +26,35 @@ class PlaysRows(Environment):
         return f" {ARROW} ".join(str(Path(part).resolve()) if Path(part).is_file() else part for part in parts).strip()
 
     def reader(self) -> Reader[Any]:
-        """What makes a row a task."""
+        """Returns the reader that makes a row a task."""
         raise NotImplementedError
 
     def rows(self) -> Data[Any]:
-        """What `data` stands for. Raises ConfigError: it cannot be read or scored."""
+        """Returns the data that `data` names. Raises ConfigError: it cannot be read or scored."""
         return load(self.data, self.reader())
 
     def task(self, split: Split, index: int) -> Any:
-        """The task at a place of a split."""
+        """Returns the task at a place of a split."""
         return self.rows().splits[split][index]
 
     def count(self, split: Split) -> int | None:
-        """How many tasks a split of the data holds."""
+        """Returns the number of tasks in a split of the data."""
         return len(self.rows().splits[split])
 
     def content(self) -> str:
-        """The digests of the data's splits, wherever its rows come from."""
+        """Returns the digests of the data's splits, wherever its rows come from."""
         data = self.rows() if self.data else None
         return " ".join(map(data.digest, data.splits)) if data else ""
 
     def remarks(self) -> tuple[str, ...]:
-        """What the data holds and which rows are passed over."""
+        """Returns remarks on what the data holds and which rows are passed over."""
         return (*(self.rows().remarks() if self.data else ()), *super().remarks())
 
     def tested_on(self, data: str) -> tuple[Self, tuple[str, ...]]:
-        """The same with the test tasks of other data: all of a single source, those behind an arrow, a benchmark's.
+        """Returns the environment with test tasks of other data, and remarks for the user.
 
-        Roles are told them as they are told their own.
+        The tasks are all of a single source, those behind an arrow, or a benchmark's. Roles are told them as they are
+        told their own.
 
         Raises:
             ConfigError: it cannot be read or scored.
@@ -79,13 +80,13 @@ class PlaysData(PlaysRows):
         return instructed(settings)
 
     def drawn(self, split: Split, index: int) -> Any:
-        """The task at a place of a split where there is no data."""
+        """Returns the task at an index of a split if there is no data."""
         raise NotImplementedError
 
     def task(self, split: Split, index: int) -> Any:
-        """The task at a place of a split."""
+        """Returns the task at a place of a split."""
         return super().task(split, index) if self.data else self.drawn(split, index)
 
     def count(self, split: Split) -> int | None:
-        """How many tasks a split of the data holds; those that are drawn have no end."""
+        """Returns the number of tasks in a split of the data; None for drawn tasks, which have no end."""
         return super().count(split) if self.data else None

@@ -1,4 +1,4 @@
-"""Where rows come from: a file, or a data set of the Hugging Face hub.
+"""Sources of rows: a file, or a data set of the Hugging Face hub.
 
     problems.jsonl                                  a row a line; or .json, one array; or .parquet
     questions.csv                                   a table whose first line names the columns; or .tsv
@@ -25,11 +25,11 @@ from coterie.models import hub
 
 Row = Mapping[str, Any]
 LONGEST_LINE = 32 << 20
-"""Bytes of a row."""
+"""Maximum bytes of a row."""
 LONGEST_BLOCK = 1 << 16
-"""Characters of a block."""
+"""Maximum characters of a block."""
 LONGEST_ARRAY = 1 << 30
-"""Bytes of a file that is one JSON array."""
+"""Maximum bytes of a file that is one JSON array."""
 HUB = re.compile(
     r"hub:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?(?:#(?P<config>[\w.-]+)?(?:/(?P<split>[\w.-]+))?)?"
 )
@@ -40,7 +40,7 @@ SCRIPTS = {
 }
 """Sets that are scripts, which `datasets` runs no more, and where their rows lie instead."""
 BLOCK = "level"
-"""The column that a block of a .txt file is."""
+"""Name of the column that a block of a .txt file becomes."""
 FILES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems; #release_v6/test: all 1,055, 4.3 GB"}
 """Sets that hold the same rows many times, and which part to ask for."""
@@ -48,7 +48,7 @@ MANY = {"lighteval/code_generation_lite": "#v6/test: one window of 175 problems;
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One place. text: as it was written. name, revision, config, split: of a set of the hub; "" where not said."""
+    """A source of rows. text: as it was written. name, revision, config, split: of a set of the hub; "" if not said."""
 
     text: str
     name: str = ""
@@ -57,7 +57,7 @@ class Source:
     split: str = ""
 
     def rows(self) -> Iterator[tuple[str, int, Row]]:
-        """Every row, with the name of its published split, or "", and its number there, from 1.
+        """Yields every row, with the name of its published split, or "", and its number there, from 1.
 
         Raises:
             ConfigError: it cannot be read, and why.
@@ -73,12 +73,12 @@ class Source:
             yield from (("", number, row) for number, row in read(self.text))
 
     def place(self, split: str, number: int) -> str:
-        """A row in words."""
+        """Returns the place of a row in words, for a message."""
         return f"environment.data: {self.text}{f', {split}' if split and not self.split else ''}, row {number}"
 
 
 def source_of(text: str) -> Source:
-    """The source of that name.
+    """Returns the source of that name.
 
     Raises:
         ConfigError: it is none.
@@ -97,7 +97,7 @@ def source_of(text: str) -> Source:
 
 
 def _blocks(data: str) -> Iterator[tuple[int, Row]]:
-    """The blocks of a text file."""
+    """Yields the blocks of a text file."""
     number, block = 0, ""
     try:
         with Path(data).open(encoding="utf-8") as file:
@@ -146,7 +146,7 @@ def _lines(data: str) -> Iterator[tuple[int, Row]]:
 
 
 def _array(data: str, file: IO[bytes]) -> Iterator[tuple[int, Row]]:
-    """The rows of a file that is one JSON array."""
+    """Yields the rows of a file that is one JSON array."""
     file.seek(0)
     text = file.read(LONGEST_ARRAY + 1)
     if len(text) > LONGEST_ARRAY:

@@ -19,16 +19,16 @@ from coterie.errors import ConfigError
 SEPARATORS = (",", ";", "\t")
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs"}
 LONGEST_LINE = 1 << 20
-"""Characters of a line. A cell is bounded by the csv module, at 131,072 characters."""
+"""Maximum characters of a line. A cell is bounded by the csv module, at 131,072 characters."""
 SAMPLE = 200
 """Lines from which the separator is guessed."""
 MOST_COLUMNS = 1000
 OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or another archive"}
-"""What a file that begins with these bytes is."""
+"""Formats of files that begin with these bytes."""
 
 
 def table(data: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The rows of a .csv or .tsv file, numbered from 1, each as text by column.
+    """Yields the rows of a .csv or .tsv file, numbered from 1, each as text by column.
 
     Raises:
         ConfigError: it cannot be read; the line says where.
@@ -98,7 +98,7 @@ def _lines(file: IO[str], where: str) -> Iterator[str]:
 
 
 def _separator(sample: Sequence[str], separators: Sequence[str], *, ended: bool) -> str:
-    """The separator with which most records of the sample have as many cells as the first, at least two."""
+    """Returns the separator with which most records of the sample have as many cells as the first, at least two."""
 
     def fitness(separator: str) -> tuple[float, int]:
         widths: list[int] = []

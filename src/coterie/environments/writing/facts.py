@@ -41,9 +41,9 @@ SAID = {
     "hat": "wears a {} hat",
 }  # fmt: skip
 HEADLINE = 2
-"""Of these, those that an expert's first text tells."""
+"""Number of facts that an expert's first text tells."""
 WRONG = 0.15
-"""How often a beginner gets a fact wrong."""
+"""Probability that a beginner gets a fact wrong."""
 CATEGORIES = {
     word: kind for kind in ("elaboration", "sequence", "emphasis") for word in CONNECTIVES[kind] if " " not in word
 }
@@ -52,7 +52,7 @@ BEST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Source(Task):
-    """What two write about. text: the source. facts: attribute and value, where it is one of ours."""
+    """A source that two write about. text: the source. facts: attribute and value, if it is one of ours."""
 
     text: str = ""
     name: str = ""
@@ -60,7 +60,7 @@ class Source(Task):
 
 
 def source(split: Split, index: int) -> Source:
-    """The source at a place of a split, drawn until its content falls in that split."""
+    """Returns the source at a place of a split, drawn until its content falls in that split."""
     rng = Random(seed_of("writing", split, index))
     while True:
         name = rng.choice(NAMES)
@@ -72,18 +72,18 @@ def source(split: Split, index: int) -> Source:
 
 @lru_cache
 def forms() -> dict[str, re.Pattern[str]]:
-    """How a fact of each kind is told."""
+    """Returns patterns of the sentences that tell a fact, by kind of fact."""
     word = r"(\w+)"
     return {key: re.compile(f"{word} {form.format(word)}".replace(" a ", " an? ")) for key, form in SAID.items()}
 
 
 def sentences(text: str) -> list[str]:
-    """A text's sentences, in lower case."""
+    """Returns a text's sentences, in lower case."""
     return [" ".join(part.lower().split()) for part in re.split(r"[.!?\n]+", text) if part.strip()]
 
 
 def read(sentence: str, name: str) -> tuple[tuple[str, str] | None, str]:
-    """The fact that a sentence tells of somebody, if any, and the kind of connective that it begins with."""
+    """Returns the fact that a sentence tells of somebody, if any, and the kind of connective that it begins with."""
     first, _, rest = sentence.partition(" ")
     kind = CATEGORIES.get(first.rstrip(","), "")
     for key, form in forms().items():
@@ -94,7 +94,7 @@ def read(sentence: str, name: str) -> tuple[tuple[str, str] | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a text tells. facts: those of the source. share: of its sentences that tell a new one."""
+    """A reading of a text. facts: those of the source that it tells. share: of its sentences that tell a new one."""
 
     facts: frozenset[tuple[str, str]]
     share: float
@@ -103,7 +103,7 @@ class Told:
 
 
 def told(text: str, task: Source) -> Told:
-    """What a text tells of a source."""
+    """Returns what a text tells of a source: facts, share of sentences with a new one, words and connectives."""
     facts: set[tuple[str, str]] = set()
     kinds: set[str] = set()
     parts = sentences(text)
@@ -118,7 +118,7 @@ def told(text: str, task: Source) -> Told:
 
 
 def measure(task: Source, first: str, second: str) -> dict[str, float]:
-    """The parts of R, and R as `reward`; the formula of the module's docstring."""
+    """Returns the factors of the reward R, and R as `reward`; the formula of the module's docstring."""
     one, two = told(first, task), told(second, task)
     parts = {
         "true": min(one.share, two.share),
@@ -132,7 +132,7 @@ def measure(task: Source, first: str, second: str) -> dict[str, float]:
 
 
 def say(name: str, facts: list[tuple[str, str]], connectives: int, rng: Random) -> str:
-    """Facts as a text, the first sentences with connectives of different kinds."""
+    """Returns facts as a text, the first sentences with connectives of different kinds."""
     openings = [rng.choice([word for word, its in CATEGORIES.items() if its == kind]) for kind in KINDS[:connectives]]
     lines = []
     for at, (key, value) in enumerate(facts):
@@ -145,7 +145,7 @@ KINDS = tuple(dict.fromkeys(CATEGORIES.values()))
 
 
 def expert(task: Source, second: bool, rng: Random, beside: str = "") -> str:
-    """The first facts; or all others, or all that the text beside it does not tell, with connectives."""
+    """Returns an expert's text: the first facts; or, with connectives, all others, or all not told beside it."""
     facts = list(task.facts)
     if not second:
         return say(task.name, facts[:HEADLINE], 0, rng)
@@ -154,7 +154,7 @@ def expert(task: Source, second: bool, rng: Random, beside: str = "") -> str:
 
 
 def beginner(task: Source, second: bool, rng: Random) -> str:
-    """Some facts, no matter which, now and then one that is not true, without connectives."""
+    """Returns a beginner's text: any facts, now and then one that is not true, with at most one connective."""
     some = rng.sample(list(task.facts), rng.randint(2, 4) if second else rng.randint(1, 4))
     facts = [(key, rng.choice(VALUES[key]) if rng.random() < WRONG else value) for key, value in some]
     return say(task.name, facts, rng.randint(0, 1) if second else 0, rng)

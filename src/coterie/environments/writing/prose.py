@@ -38,32 +38,32 @@ from random import Random
 from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp, sentences, tent, words
 
 FEWEST = 8
-"""Words of a part: a shorter one is worth nothing."""
+"""Minimum words of a part: a shorter one is worth nothing."""
 COPIED, COPIED_CONTENT, COPIED_SHAPE = 6, 4, 8
 """Words of a run that is looked for in the source, content words of one, and words of one without its content words."""
 FEWEST_JOINED = 3
-"""Function words of such a run."""
+"""Minimum function words of a run without its content words."""
 SAMPLE = 1000
-"""Training texts that the skeleton is learned from."""
+"""Maximum training texts that the skeleton is learned from."""
 GLUE = 8
-"""Of the commonest function words: content words with these between them are no prose."""
+"""Number of the commonest function words: content words with these between them are no prose."""
 SLOPE = 0.05
-"""Of the skeleton's ramp, at least."""
+"""Minimum width of the skeleton's ramp."""
 PENALTY = 0.4
-"""Of backing off, in the trigram model."""
+"""Factor of backing off, in the trigram model."""
 BANDS = {"summary": (1.1, 1.6, 3.2, 5.0), "introduction": (0.8, 1.3, 1.6, 2.0)}
 
 
 @dataclass(frozen=True)
 class Prose:
-    """The measure, with a skeleton. low, high: the gains from which and up to which it pays."""
+    """The measure of prose, with a skeleton. low, high: the gains from which and up to which it pays."""
 
     grams: Counter[tuple[str, ...]]
     low: float
     high: float
 
     def measure(self, source: str, first: str, second: str, form: str = "summary") -> dict[str, float]:
-        """The factors of R, and R as `reward`."""
+        """Returns the factors of the reward R, and R as `reward`."""
         one, two = sentences(first), sentences(second)
         if min(sum(map(len, one)), sum(map(len, two))) < FEWEST:
             return {"together": 0.0, "quality": 0.0, "kept": 0.0, "reward": 0.0}
@@ -77,7 +77,7 @@ class Prose:
         return {**factors, "reward": math.prod(factors.values())}
 
     def quality(self, source: str, text: list[list[str]]) -> float:
-        """Q of a part, given as the words of its sentences."""
+        """Returns the quality Q of a part, given as the words of its sentences."""
         every = [word for its in text for word in its]
         about = Source.of(source)
         stems = content(every)
@@ -100,14 +100,14 @@ class Prose:
         )
 
     def gain(self, text: list[list[str]]) -> float:
-        """The mean logarithm by which the skeleton's trigrams are likelier than its words alone."""
+        """Returns the mean logarithm by which the skeleton's trigrams are likelier than its words alone."""
         gains = [gain for its in text for gain in _gains(self.grams, skeleton(its))]
         return sum(gains) / max(1, len(gains))
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is looked up in a source."""
+    """A source as the measure looks things up in it: its stems, sentences and runs."""
 
     stems: frozenset[str]
     sentences: tuple[frozenset[str], ...]
@@ -118,7 +118,7 @@ class Source:
     @staticmethod
     @lru_cache(maxsize=512)
     def of(text: str) -> Source:
-        """Of a text."""
+        """Returns the source of a text."""
         its = sentences(text)
         every = [word for sentence in its for word in sentence]
         stems = content(every)
@@ -131,7 +131,7 @@ class Source:
         )
 
     def neighbours(self, text: list[list[str]]) -> float:
-        """Of neighbouring words of the source, others left out: the share of pairs that share a sentence there."""
+        """Returns the share of neighbouring words of the source, others left out, that share a sentence there."""
         pairs = [
             (left, right)
             for its in text
@@ -142,7 +142,7 @@ class Source:
 
 
 def share(some: list[tuple[str, ...]], known: frozenset[tuple[str, ...]]) -> float:
-    """The share of runs that are known."""
+    """Returns the share of runs that are known."""
     return sum(run in known for run in some) / max(1, len(some))
 
 
@@ -151,13 +151,13 @@ def _runs(every: list[str], length: int) -> list[tuple[str, ...]]:
 
 
 def _shapes(sentence: list[str]) -> list[tuple[str, ...]]:
-    """Runs of a sentence's skeleton that say something of its grammar."""
+    """Returns runs of a sentence's skeleton that say something of its grammar."""
     runs = _runs(skeleton(sentence), COPIED_SHAPE)
     return [run for run in runs if sum(word not in "CN" for word in run) >= FEWEST_JOINED]
 
 
 def together(one: list[list[str]], two: list[list[str]], form: str) -> float:
-    """M of two parts, given as the words of their sentences."""
+    """Returns M, how two parts fit together; each is given as the words of its sentences."""
     first, second = ([word for its in text for word in its] for text in (one, two))
     said = set(content(first))
     stems = content(second)
@@ -178,7 +178,7 @@ def _openings() -> dict[tuple[str, ...], str]:
 
 
 def opening(sentence: list[str]) -> str:
-    """The kind of connective that a sentence begins with; none where it says too little beside it."""
+    """Returns the kind of connective that a sentence begins with; none where it says too little beside it."""
     if len(content(sentence)) < 3:
         return ""
     return next((_openings()[head] for n in (4, 3, 2, 1) if (head := tuple(sentence[:n])) in _openings()), "")
@@ -190,17 +190,17 @@ def _single() -> frozenset[str]:
 
 
 def connectives(every: list[str]) -> int:
-    """Connectives of one word, wherever they stand, those that are stop-words too left out."""
+    """Returns the number of connectives of one word, wherever they stand; stop-words are left out."""
     return sum(word in _single() for word in every)
 
 
 def skeleton(sentence: list[str]) -> list[str]:
-    """A sentence's function words, with C for a content word and N for a number."""
+    """Returns a sentence's function words, with C for a content word and N for a number."""
     return [word if word in STOP else "N" if word[0].isdigit() else "C" for word in sentence]
 
 
 def learned(texts: Sequence[str], seed: int = 0) -> Prose:
-    """The measure with the skeleton of texts: of half of them, and its ramp from the other half."""
+    """Returns the measure with a skeleton of texts: learned from half of them, and its ramp from the other half."""
     rng = Random(seed)
     chosen = list(texts) if len(texts) <= SAMPLE else rng.sample(list(texts), SAMPLE)
     parts = [its for text in chosen if (its := sentences(text)) and sum(map(len, its)) >= FEWEST]
@@ -226,7 +226,7 @@ def learned(texts: Sequence[str], seed: int = 0) -> Prose:
 
 
 def _glued(sentence: list[str], common: list[str]) -> list[str]:
-    """A sentence's content words, a common function word after each."""
+    """Returns a sentence's content words, a common function word after each."""
     bare = [word for word in sentence if word not in STOP]
     return [word for at, one in enumerate(bare) for word in (one, common[at % len(common)])] if common else bare
 

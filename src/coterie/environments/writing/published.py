@@ -19,13 +19,13 @@ from functools import lru_cache
 from coterie.environments.writing.words import CONNECTIVES, STOP, ramp, tent
 
 BANDS = {"summary": (1.1, 1.6, 3.2, 5.0), "introduction": (0.8, 1.3, 1.6, 2.0)}
-"""Of lengths: where pay begins, where it is whole, and where it ends."""
+"""Bands of the ratio of lengths: where pay begins, where it is whole, and where it ends."""
 SIZES = {"summary": (8, 256), "introduction": (128, 256)}
 COMMON = {"summary": 0.03, "introduction": 0.23}
 
 
 def as_published(first: str, second: str, form: str) -> dict[str, float]:
-    """The levels of two texts, and `reward`, their sum: a level that earns nothing ends it."""
+    """Returns the levels of two texts, and `reward`, their sum: a level that earns nothing ends it."""
     least, most = SIZES[form]
     levels = {"structure": 0.0, "length": 0.0, "vocabulary": 0.0, "style": 0.0}
     if all(least <= len(text.split()) <= most for text in (first, second)):
@@ -39,18 +39,18 @@ def as_published(first: str, second: str, form: str) -> dict[str, float]:
 
 
 def distinct(text: str) -> set[str]:
-    """A text's distinct words."""
+    """Returns a text's distinct words."""
     return set(re.findall(r"\w+", text.lower()))
 
 
 def vocabulary(first: str, second: str, form: str) -> float:
-    """How the second's distinct words compare with the first's, 0 to 1."""
+    """Returns a score of the second text's distinct words compared with the first's, 0 to 1."""
     ratio = len(distinct(second)) / max(1, len(distinct(first)))
     return ramp(ratio, 1.3, 2.0) if form == "summary" else tent(ratio, 0.5, 0.7, 1.3, 1.7)
 
 
 def style(first: str, second: str, form: str) -> float:
-    """Connectives, and words in common."""
+    """Returns a score of connectives and of words in common, 0 to 1."""
     searched = second if form == "summary" else f"{first} {second}"
     kinds = len(categories(searched))
     connected = min(1.0, 0.4 + 0.05 * (kinds - 1)) if kinds else 0.0
@@ -61,7 +61,7 @@ def style(first: str, second: str, form: str) -> float:
 
 @lru_cache
 def patterns() -> dict[str, re.Pattern[str]]:
-    """What finds each kind of connective, as whole words."""
+    """Returns patterns that find each kind of connective, as whole words."""
     return {
         kind: re.compile(rf"\b(?:{'|'.join(map(re.escape, its))})\b", re.IGNORECASE)
         for kind, its in CONNECTIVES.items()
@@ -69,5 +69,5 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 
 def categories(text: str) -> set[str]:
-    """The kinds of connectives in a text."""
+    """Returns the kinds of connectives in a text."""
     return {kind for kind, pattern in patterns().items() if pattern.search(text)}

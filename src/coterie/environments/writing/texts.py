@@ -1,4 +1,4 @@
-"""Texts as published, and one's own: see `published/data.py`."""
+"""Texts of published data sets, and one's own: see `published/data.py`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ BENCHMARKS = {
     "arxiv": Benchmark(f"{ARXIV}/train", f"{ARXIV}/val"),
 }
 FEWEST_TEXTS = 20
-"""To train on: what prose is like is learned from them."""
+"""Minimum number of texts to train on: what prose is like is learned from them."""
 
 
 @dataclass(frozen=True)
 class Texts(Reader[Source]):
-    """Rows as texts to write about."""
+    """A reader of rows as texts to write about."""
 
     benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], Source]:
-        """The set whose columns these are."""
+        """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
         return told_by(FORMATS, row, where)
 
     def words(self, item: Source) -> tuple[str, str]:
-        """The text."""
+        """Returns no name and the text, which tells two items apart."""
         return "", item.text
 
     def content(self, item: Source) -> list[Any]:
-        """The text."""
+        """Returns the text, all that anything measured depends on."""
         return [item.text]
 
 
@@ -64,7 +64,7 @@ FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Source]]] = {
 
 @lru_cache(maxsize=4)
 def background(data: str) -> Prose:
-    """The measure of texts, with what prose is like from those that are trained on, or, of none, tested on.
+    """Returns the measure of prose, learned from the texts that are trained on, or, of none, tested on.
 
     Raises:
         ConfigError: there are too few.

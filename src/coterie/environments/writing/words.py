@@ -147,18 +147,18 @@ ENDINGS = ("ingly", "edly", "ings", "ing", "edly", "ies", "ied", "ers", "er", "e
 
 
 def words(text: str) -> list[str]:
-    """A text's words, in lower case."""
+    """Returns a text's words, in lower case."""
     return WORD.findall(text.lower())
 
 
 def sentences(text: str) -> list[list[str]]:
-    """The words of its sentences, without those that have none."""
+    """Returns the words of a text's sentences, without those that have none."""
     return [its for part in SENTENCE.split(text) if (its := words(part))]
 
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """A word without its ending, roughly: of "walking" and "walked" the same."""
+    """Returns a word without its ending, roughly: of "walking" and "walked" the same."""
     for ending in ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -166,15 +166,15 @@ def stem(word: str) -> str:
 
 
 def content(its: list[str]) -> list[str]:
-    """The stems of words that say something."""
+    """Returns the stems of the words that are no stop-words."""
     return [stem(word) for word in its if word not in STOP]
 
 
 def ramp(value: float, low: float, high: float) -> float:
-    """0 up to `low`, 1 from `high` on, a line in between."""
+    """Returns 0 up to `low`, 1 from `high` on, and values on a line in between."""
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def tent(value: float, begin: float, low: float, high: float, end: float) -> float:
-    """0 up to `begin`, 1 from `low` to `high`, 0 from `end` on, lines in between."""
+    """Returns 0 up to `begin`, 1 from `low` to `high`, 0 from `end` on, and values on lines in between."""
     return min(ramp(value, begin, low), 1.0 - ramp(value, high, end))

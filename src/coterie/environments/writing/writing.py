@@ -36,9 +36,9 @@ Protocol = Literal["together", "pipeline", "discussion", "alone"]
 SOLVED_AT = 0.9
 """The share of the best reward from which on a text counts as a success."""
 LONGEST = 6000
-"""Characters of a text that are read."""
+"""Maximum characters of a text that are read."""
 DIVIDER = "[PARAGRAPH_SPLIT]"
-"""Between the parts of who writes alone, as published."""
+"""The line between the parts of one role that writes both, as published."""
 PARTS = {"summary": ("headline", "body"), "introduction": ("opening", "middle")}
 WRITER = "writer"
 TASKS = {
@@ -59,7 +59,7 @@ FACTS = {
     "body": "You write the body of a text, under a headline: all facts but the first two, a sentence each; three of "
     "them begin with different connectives.",
 }
-"""What a role is told where the source is a line of facts."""
+"""Instructions for a role, by part, if the source is a line of facts."""
 FACT_EXAMPLES = {
     "sue : pet hen ; town bonn ; food ham ; age 55 ; hat tan ; job smith": {
         "headline": "Sue has a hen. Sue lives in bonn.",
@@ -83,7 +83,7 @@ LEARNED: dict[Protocol, tuple[str, float]] = {
     "discussion": ("mas_grpo", 5e-4),
     "alone": ("grpo", 3e-4),
 }
-"""By protocol, the algorithm and the learning rate.
+"""The algorithm and the learning rate, by protocol.
 
 MAGRPO answers each of eight replies with eight others where a role sees what was written: 64 texts a task, not 8."""
 
@@ -112,13 +112,13 @@ class Writing(PlaysData):
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The two parts of the text."""
+        """Names of the two parts of the text."""
         first, second = PARTS[self.form]
         return first, second
 
     @property
     def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Who writes each part; or one who writes both."""
+        """The roles that write a part each, or the one that writes both."""
         return (WRITER,) if self.protocol == "alone" else self.parts
 
     @model_validator(mode="after")
@@ -128,7 +128,7 @@ class Writing(PlaysData):
         return self
 
     def recommended(self) -> dict[str, dict[str, Any]]:
-        """A policy a role, minutes on two cores; for the embedded corpus, which the starter knows."""
+        """Returns settings for the embedded corpus, which the starter knows: a policy a role, minutes on two cores."""
         if self.data or not self.brief:
             return {}
         algorithm, rate = LEARNED[self.protocol]
@@ -141,27 +141,27 @@ class Writing(PlaysData):
         }
 
     def reader(self) -> Texts:
-        """Texts to write about."""
+        """Returns a reader of texts to write about."""
         return Texts()
 
     def drawn(self, split: Split, index: int) -> Source:
-        """The source at a place of a split."""
+        """Returns the source at a place of a split."""
         return facts.source(split, index)
 
     def ready(self) -> None:
-        """Raises ConfigError: the data cannot be read."""
+        """Raises ConfigError if the data cannot be read."""
         if self.data:
             self._prose()
 
     def remarks(self) -> tuple[str, ...]:
-        """What the data holds, which rows are passed over, and what the published measure is worth."""
+        """Returns remarks on the data, the rows that are passed over, and what the published measure is worth."""
         farmed = (
             "environment.measure = 'published': its best pay is for texts that have nothing to do with their source"
         )
         return (*super().remarks(), *([farmed] if self.measure == "published" else []))
 
     async def play(self, task: Source, scene: Scene) -> None:
-        """One text, in one round or two."""
+        """Plays one text, in one round or two."""
         manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
         talk = Talk(scene, manuals, examples={role: self.examples(role) for role in manuals})
         first, second = await self._written(talk, task)
@@ -175,7 +175,7 @@ class Writing(PlaysData):
         return scene.fail("not good enough")
 
     async def _written(self, talk: Talk, task: Source) -> tuple[str, str]:
-        """The two parts."""
+        """Returns the two parts of the text, written as the protocol says."""
         if self.protocol == "alone":
             reply = await talk.ask(WRITER, self.told(WRITER, task), max_tokens=2 * self.max_tokens)
             first, _, second = reply.text.partition(DIVIDER)
@@ -194,7 +194,7 @@ class Writing(PlaysData):
         return seen[first].text[:LONGEST], seen[second].text[:LONGEST]
 
     def scores(self, task: Source, first: str, second: str) -> Mapping[str, float]:
-        """The measure's parts, and `reward`."""
+        """Returns the parts of the measure, and `reward`."""
         if self.measure == "published":
             return as_published(first, second, self.form)
         return (
@@ -212,7 +212,7 @@ class Writing(PlaysData):
         return background(self.data)
 
     def told(self, role: str, task: Source, seen: Mapping[str, Reply] | None = None) -> str:
-        """What a role is told: the source, and what it may see of what was written."""
+        """Returns the prompt of a role: the source, and what it may see of what was written."""
         if self.brief:
             lines = [f"{who} : {one_line(reply.text)}" for who, reply in (seen or {}).items()]
             return "\n".join((f"{role} {task.text}", *lines))
@@ -220,7 +220,7 @@ class Writing(PlaysData):
         return "\n\n".join((task.text, *lines))
 
     def manual(self, role: str) -> str:
-        """What a role is told that was never taught the task."""
+        """Returns the instructions of a role for a model that was never taught the task."""
         tasks, form = (TASKS, f"{FORM} ") if self.data else (FACTS, "")
         if role == WRITER:
             first, second = self.parts
@@ -236,7 +236,7 @@ class Writing(PlaysData):
         return f"{tasks[role]} {sight} {form}".rstrip()
 
     def examples(self, role: str) -> tuple[Example, ...]:
-        """Chats that show the form of sentences that are read as facts."""
+        """Returns chats that show the form of sentences that are read as facts; none for other data."""
         if self.data:
             return ()
         first, second = self.parts
@@ -246,7 +246,7 @@ class Writing(PlaysData):
         )
 
     def demonstrate(self, role: str, task: Source, prompt: Prompt, rng: Random) -> str:
-        """An expert's part: the first facts, or all others with connectives; with probability `naive` any facts.
+        """Returns an expert's part: first facts, or all others with connectives; with probability `naive` any facts.
 
         Who sees the first part as it will stand tells the facts that are not in it.
         """
@@ -261,7 +261,7 @@ class Writing(PlaysData):
         return hand(task, role == second, rng)
 
     def lessons(self, task: Source, rng: Random) -> Iterator[Lesson]:
-        """Demonstrations of every protocol, whichever is played: one starter knows them all."""
+        """Yields demonstrations of every protocol, whichever is played: one starter knows them all."""
         first, second = self.parts
         hand = rng.choice((facts.beginner, facts.expert))
         draft = {role: Reply(role, hand(task, role == second, rng)) for role in self.parts}
@@ -272,5 +272,5 @@ class Writing(PlaysData):
 
 
 def one_line(text: str) -> str:
-    """What another wrote, in which nothing reads as a line of its own."""
+    """Returns another's text on one line, so that no part of it reads as a line of its own."""
     return re.sub(r"\s+", " ", text[:LONGEST]).strip()

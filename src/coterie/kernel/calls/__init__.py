@@ -1,4 +1,4 @@
-"""Calls: what `scene.call` runs, in processes that may die without harm to the run.
+"""Calls: runs functions for `scene.call`, in processes that may die without harm to the run.
 
 A worker imports the function's module and executes one call after the other. A call that crashes, exits, hangs or
 spins ends only its worker. A template process (`inside.py`) forks the workers, not the trainer, because the trainer
@@ -32,9 +32,9 @@ from coterie.kernel.calls import inside
 P = ParamSpec("P")
 R = TypeVar("R")
 AT_ONCE = 4 * (os.cpu_count() or 1)
-"""Calls that run at once."""
+"""Maximum number of calls that run at once."""
 START_S = 120.0
-"""What a worker may take to start, the import of its module included."""
+"""Seconds that a worker may take to start, the import of its module included."""
 CHUNK = 1 << 18
 
 
@@ -47,7 +47,7 @@ class Crashed(CallError):
 
 
 class InThread(Generic[P, R]):
-    """Marks a function that only waits for something isolated already: its calls run in a thread, not in a worker.
+    """A function that only waits for something isolated already: its calls run in a thread, not in a worker.
 
     A thread cannot be ended, so no limit of the run's applies: this is for functions that bound their own time and
     hand everything that may go wrong to another process, as the sandbox's do.
@@ -58,12 +58,12 @@ class InThread(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's result."""
+        """Returns the function's result."""
         return self._function(*args, **kwargs)
 
 
 async def run(function: Callable[..., Any], args: tuple[Any, ...], limit_s: float) -> Any:
-    """A call's result.
+    """Runs a call and returns its result.
 
     Args:
         limit_s: seconds that the function may take; its worker's start does not count, and one in a thread has
@@ -81,7 +81,7 @@ async def run(function: Callable[..., Any], args: tuple[Any, ...], limit_s: floa
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a worker finds a function. file: of a module that has no name to be imported by."""
+    """The place where a worker finds a function. file: the module's, for one that cannot be imported by its name."""
 
     module: str
     file: str | None
@@ -89,7 +89,7 @@ class Place:
 
 
 def named(function: Callable[..., Any]) -> str:
-    """A function's `module:name`, under which a log knows it.
+    """Returns a function's `module:name`, under which a log knows it.
 
     Raises:
         EnvError: it is not what has that name.
@@ -108,7 +108,7 @@ def named(function: Callable[..., Any]) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> Place:
-    """Where a worker finds a function.
+    """Returns the place where a worker finds a function.
 
     Raises:
         EnvError: it cannot be found from another process.
@@ -131,14 +131,14 @@ def place_of(function: Callable[..., Any]) -> Place:
 
 @cache
 def _guarded(script: str) -> bool:
-    """Whether a script can be imported: what it does when it is run stands under `if __name__ == "__main__"`."""
+    """Returns True if a script can be imported: a test of `__name__` guards what it does when it is run."""
     tree = ast.parse(Path(script).read_text(encoding="utf-8"))
     names = (node for statement in tree.body if isinstance(statement, ast.If) for node in ast.walk(statement.test))
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in names)
 
 
 class Worker:
-    """A worker's socket, here."""
+    """The trainer's end of a worker: its socket, and the call that it was asked last."""
 
     def __init__(self, number: int, module: str, end: socket.socket) -> None:
         self.number = number
@@ -150,10 +150,10 @@ class Worker:
         """The number of the latest call; an answer to another is a forgery, or a child's that never ended."""
 
     async def ask(self, request: bytes, limit_s: float) -> dict[str, Any] | None:
-        """Its answer; None where there is none in time.
+        """Sends a request and returns the answer; None if there is none in time.
 
         Raises:
-            Unavailable: it was lost without a word.
+            Unavailable: the worker was lost without a word.
         """
         exchange = asyncio.ensure_future(self._exchange(request))
         try:
@@ -171,7 +171,7 @@ class Worker:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing has come that nobody asked for: word of its end, most likely."""
+        """True if nothing has come that nobody asked for; otherwise the worker has most likely ended."""
         try:
             self.socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -195,7 +195,7 @@ class Worker:
         return answer
 
     def _answer(self) -> dict[str, Any] | None:
-        """The latest line, if it is whole: one that a worker's end cut short is followed by word of that end."""
+        """Returns the latest line if it is whole: one that a worker's end cut short is followed by word of that end."""
         if not self._unread.endswith(b"}\n"):
             return None
         line, self._unread = self._unread.splitlines()[-1], bytearray()
@@ -208,7 +208,7 @@ class Worker:
 
 
 class Template:
-    """The process that forks workers, from here. env: its variables; None: ours."""
+    """The trainer's end of the process that forks workers. env: its variables; None: those of this process."""
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self._end, theirs = socket.socketpair()
@@ -227,7 +227,7 @@ class Template:
             theirs.close()
 
     def start(self, number: int, place: Place) -> socket.socket:
-        """Asks for a worker.
+        """Asks the template process for a worker.
 
         Returns:
             its socket.
@@ -252,7 +252,7 @@ class Template:
             self._end.sendall(json.dumps({"kill": number}).encode() + b"\n")
 
     def close(self) -> None:
-        """Ends it and its workers."""
+        """Ends the template process and its workers."""
         self._end.close()
         try:
             self._process.wait(timeout=1.0)
@@ -261,13 +261,13 @@ class Template:
             self._process.wait()
 
     def forget(self) -> None:
-        """In a fork of this process: the template is the parent's."""
+        """Lets go of the template process in a fork of this process: it is the parent's."""
         self._end.close()
         self._process.returncode = 0
 
 
 class Pool:
-    """The workers of this process: started when needed, used again, one call at a time each."""
+    """The pool of this process's workers: started when needed, used again, one call at a time each."""
 
     def __init__(self, most: int = AT_ONCE, env: Mapping[str, str] | None = None) -> None:
         """Keeps `most` workers. env: the variables of their processes; None: ours."""
@@ -281,7 +281,7 @@ class Pool:
     async def run(
         self, place: Place, args: tuple[Any, ...], limit_s: float, started: Callable[[int], None] = lambda _: None
     ) -> Any:
-        """A call's result, as `run` gives it. started: is told of the worker's process."""
+        """Runs a call and returns its result, as `run` does. started: is told the number of the worker's process."""
         worker = self._take(place.module) or await self._started(place)
         started(worker.pid)
         answer: dict[str, Any] | None = None
@@ -307,7 +307,7 @@ class Pool:
             template.close()
 
     def forget(self) -> None:
-        """In a fork of this process: what there is belongs to the parent."""
+        """Lets go of the workers in a fork of this process: they are the parent's."""
         self._lock = threading.Lock()
         if self._template:
             self._template.forget()
@@ -317,7 +317,7 @@ class Pool:
         self._idle = []
 
     def _take(self, module: str) -> Worker | None:
-        """An idle worker that has imported a module and still lives."""
+        """Returns an idle worker that has imported a module and still lives; None if there is none."""
         with self._lock:
             for worker in reversed(self._idle):
                 if worker.module == module:
@@ -328,7 +328,7 @@ class Pool:
         return None
 
     async def _started(self, place: Place) -> Worker:
-        """A new worker. Raises: Unavailable: it did not start. EnvError: its module cannot be imported there."""
+        """Starts a worker. Raises: Unavailable: it did not start. EnvError: its module cannot be imported there."""
         worker = self._start(place)
         answer: dict[str, Any] | None = None
         try:
@@ -378,7 +378,7 @@ class Pool:
 
 @cache
 def pool() -> Pool:
-    """The process's workers."""
+    """Returns the pool of this process's workers."""
     made = Pool()
     atexit.register(made.close)
     os.register_at_fork(after_in_child=made.forget)

@@ -36,17 +36,17 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 CHUNK = 1 << 16
 OWN = "coterie_own_"
-"""How the names of modules begin that are files of a user's."""
+"""Beginning of the names of modules that are a user's files."""
 LARGEST_RESULT = 1 << 24
-"""Characters of JSON that a call may give back: they are kept, replayed and written with the episode."""
+"""Maximum characters of JSON that a call may give back: they are kept, replayed and written with the episode."""
 LONGEST_ERROR = 10_000
-"""Characters of an exception's text."""
+"""Maximum characters of an exception's text."""
 MOST_SOCKETS = 64
-"""That arrive in one read of the trainer's requests."""
+"""Maximum number of sockets that arrive in one read of the trainer's requests."""
 
 
 def main() -> None:
-    """A template's life: `inside.py SOCKET PATHS`."""
+    """Runs the template process: `inside.py SOCKET PATHS`."""
     sys.path[:] = json.loads(sys.argv[2])
     os.dup2(2, 1)  # what a tool prints is for people to see, and is not the trainer's output
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 class Template:
-    """Forks workers and buries them."""
+    """The process that forks workers, and says how they have ended."""
 
     def __init__(self, trainer: socket.socket) -> None:
         self._trainer = trainer
@@ -68,7 +68,7 @@ class Template:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        """Until the trainer has gone; then no worker is left."""
+        """Serves the trainer until it has gone; then no worker is left."""
         while True:
             ready, _, _ = select.select([self._trainer, self._died], [], [])
             if self._died in ready:
@@ -83,7 +83,7 @@ class Template:
             os.waitpid(pid, 0)
 
     def _hear(self) -> bool:
-        """Does what the trainer asks. Returns: whether it is still there."""
+        """Does what the trainer asks. Returns True if the trainer is still there."""
         try:
             data, sockets, _, _ = socket.recv_fds(self._trainer, CHUNK, MOST_SOCKETS)
         except ConnectionResetError:
@@ -121,7 +121,7 @@ class Template:
         self._workers[pid] = (number, worker)
 
     def _become(self, worker: socket.socket, template: int, module: str) -> None:
-        """A worker's life: it ends with its socket, or with the template."""
+        """Runs as a worker, which ends with its socket, or with the template."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -142,7 +142,7 @@ class Template:
         os._exit(0)
 
     def _bury(self) -> None:
-        """Takes leave of workers that have ended, and says how on their sockets."""
+        """Removes workers that have ended, and says how on their sockets."""
         for pid, (_, worker) in list(self._workers.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
@@ -155,13 +155,13 @@ class Template:
 
 
 def kill(pid: int) -> None:
-    """Ends a worker and what it started."""
+    """Ends a worker and the processes that it started."""
     with suppress(ProcessLookupError, PermissionError):  # it has ended, and had started nothing
         os.killpg(pid, signal.SIGKILL)
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Returns a text that says how a process ended."""
     if code >= 0:
         return f"its process ended with exit code {code}"
     name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
@@ -169,7 +169,7 @@ def ending(code: int) -> str:
 
 
 def own_name(file: str, content: bytes) -> str:
-    """What a user's file is called as a module: a file that is edited is another one."""
+    """Returns the module name of a user's file; a file that is edited gets another one."""
     return OWN + hashlib.blake2b(file.encode() + b"\0" + content, digest_size=8).hexdigest()
 
 
@@ -211,7 +211,7 @@ def work(worker: socket.socket, module: str) -> None:
 
 
 def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
-    """What a call came to, as plain data."""
+    """Runs a function and returns its result, or its error, as plain data."""
     try:
         function: Callable[..., Any] = reduce(getattr, name.split("."), sys.modules[module])
         result = function(*args)
@@ -237,14 +237,14 @@ def answer(module: str, name: str, args: list[Any]) -> dict[str, Any]:
 
 
 def raised_at(error: BaseException, module: str) -> str:
-    """The line of a module in which an exception was raised, as `file.py:12`, or nothing."""
+    """Returns the line of a module in which an exception was raised, as `file.py:12`, or ""."""
     home = getattr(sys.modules[module], "__file__", None)
     frames = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == home]
     return f"{home}:{frames[-1]}" if frames else ""
 
 
 def say(worker: socket.socket, message: dict[str, Any]) -> None:
-    """One line; it begins a new one, for a worker may have died within its own."""
+    """Sends a message as one line; an end begins a new one, for a worker may have died within its own."""
     worker.sendall(b"\n" * ("ended" in message) + json.dumps(message).encode() + b"\n")
 
 

@@ -17,12 +17,12 @@ FORMATS = {
     ".json": "coterie.report.logs.inspect",
     ".jsonl": "coterie.report.logs.verifiers",
 }
-"""The module whose `write(path, held)` writes a file, by its ending."""
+"""Modules whose `write(path, held)` writes a file, by the file's ending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is written.
+    """An evaluation that is written to a file, and its origin.
 
     name: the environment's. run: the folder, as text. step: the checkpoint that played. roles: the policy of each.
     """
@@ -35,14 +35,14 @@ class Held:
     evaluation: Evaluation
 
     def episodes(self) -> Iterator[tuple[int, int, Log | None]]:
-        """The place of each one's task, its number among the task's, and its log; None: it was lost to a fault."""
+        """Yields the place of each episode's task, its number there, and its log; None: it was lost to a fault."""
         of_a_task = len(self.evaluation.logs) // self.evaluation.tasks
         for at, log in enumerate(self.evaluation.logs):
             yield *divmod(at, of_a_task), log
 
 
 def writer(path: Path) -> Callable[[Path, Held], None]:
-    """What writes a file; asked before anything is played.
+    """Returns the function that writes a file; this is asked before anything is played.
 
     Raises:
         ConfigError: its format is unknown, or it is there already.
@@ -57,7 +57,7 @@ def writer(path: Path) -> Callable[[Path, Held], None]:
 
 
 def said(log: Log) -> Iterator[tuple[str, LoggedPrompt, Reply]]:
-    """Each answer of an episode: its role, the prompt and the reply, in order."""
+    """Yields each answer of an episode: its role, the prompt and the reply, in order."""
     asked: Asked | None = None
     for event in log.events:
         if isinstance(event, Asked):
@@ -68,7 +68,7 @@ def said(log: Log) -> Iterator[tuple[str, LoggedPrompt, Reply]]:
 
 
 def messages(prompt: LoggedPrompt) -> list[tuple[str, str]]:
-    """A prompt's messages: speaker and text."""
+    """Returns a prompt's messages: speaker and text."""
     if isinstance(prompt, str):
         return [("user", prompt)]
     return [(each.role, each.content.text if isinstance(each.content, Reply) else each.content) for each in prompt]

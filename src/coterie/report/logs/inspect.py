@@ -16,11 +16,11 @@ from coterie.report.logs import Held, messages, said
 from coterie.report.rollouts import WRITER
 
 ENDED = {"stop": "stop", "length": "max_tokens", "context": "model_length"}
-"""Inspect's word for how a reply ended."""
+"""Inspect's words for the ways in which a reply ends."""
 
 
 def write(path: Path, held: Held) -> None:
-    """A log of one task of Inspect's: a sample is a task of the environment, an epoch an episode of it.
+    """Writes a log of one task of Inspect's: a sample is a task of the environment, an epoch an episode of it.
 
     Source: inspect_ai 0.3.285, `log/_log.py` and `event/`.
     """
@@ -86,7 +86,7 @@ def _sample(task: Task, number: int, log: Log | None, now: str) -> dict[str, Any
 
 
 def _events(log: Log, score: dict[str, Any], now: str) -> list[dict[str, Any]]:
-    """What happened, in order. A turn is a span. What is noted, and how it ended, stand beside them."""
+    """Returns the events of an episode, in order, a turn as a span. Notes and the outcome stand beside them."""
     events: list[dict[str, Any]] = []
     turn, asked = "", Asked({})
 
@@ -127,7 +127,7 @@ def _events(log: Log, score: dict[str, Any], now: str) -> list[dict[str, Any]]:
 
 
 def _chat(prompt: LoggedPrompt) -> list[dict[str, Any]]:
-    """A prompt's messages; Inspect has no developers."""
+    """Returns a prompt's messages; developers become the system, as Inspect has none."""
     return [
         {"role": "system" if speaker == "developer" else speaker, "content": text} for speaker, text in messages(prompt)
     ]

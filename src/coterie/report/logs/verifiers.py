@@ -14,7 +14,7 @@ from coterie.report.rollouts import WRITER
 
 
 def write(path: Path, held: Held) -> None:
-    """One line an episode."""
+    """Writes one line per episode."""
     with path.open("x", encoding="utf-8") as file:
         for index, _, log in held.episodes():
             task = held.environment.task(held.evaluation.split, index)
@@ -22,7 +22,7 @@ def write(path: Path, held: Held) -> None:
 
 
 def _episode(held: Held, task: Task, log: Log | None) -> dict[str, Any]:
-    """Source: verifiers 0.4.0, `v1/episode.py` and `v1/trace.py`."""
+    """Returns an episode as verifiers keeps it. Source: verifiers 0.4.0, `v1/episode.py` and `v1/trace.py`."""
     played = {"type": "Task", "data": {"name": task.id}, "key": task.id}
     ended = log.outcome if log else None
     found = {"solved": log.solved, "reason": ended.reason if ended else ""} if log else {}
@@ -38,7 +38,7 @@ def _episode(held: Held, task: Task, log: Log | None) -> dict[str, Any]:
 
 
 def _trace(held: Held, task: dict[str, Any], role: str, log: Log) -> dict[str, Any]:
-    """What one role was asked and said, and what it and the team earned."""
+    """Returns the trace of one role: its prompts and replies, and the rewards of it and of the team."""
     nodes: list[dict[str, Any]] = []
     for who, prompt, reply in said(log):
         if who != role:

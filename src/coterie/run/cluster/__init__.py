@@ -1,1 +1,1 @@
-"""A run on a Ray cluster: `runtime` places its parts, `actors` are they, `engine` and `learner` talk to them."""
+"""A run on a Ray cluster: `runtime` places its parts, which are `actors`; `engine` and `learner` talk to them."""

@@ -38,12 +38,12 @@ from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of, send
 from coterie.run.rollout import play_tasks
 
 Said = tuple[Literal["done", "unavailable", "raised"], Any]
-"""What a part answers: what it gives, why it cannot now, or an exception that ends the run."""
+"""An actor's answer: its result, the reason why it has none now, or an exception that ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What every part is told.
+    """Facts that every actor of a run is told.
 
     config: TOML of the run. device: what its models are on. folder: the run's process's. pulses: where parts say that
     they live; empty: nowhere. answer_s: what one answer may take.
@@ -56,19 +56,19 @@ class Home:
     answer_s: float = math.inf
 
     def settle(self) -> Config:
-        """The run's config, in its folder."""
+        """Changes to the folder in which the run's process works, if it is here, and returns the run's config."""
         with contextlib.suppress(OSError):  # another machine may not have it, and most runs name nothing there
             os.chdir(self.folder)
         config = load_config(tomllib.loads(self.config))
         return replace(config, train=config.train.model_copy(update={"device": self.device}))
 
     def pulse(self, part: str) -> Pulse:
-        """A part's, which says from now on that it lives."""
+        """Returns the pulse of an actor, which says from now on that the actor lives."""
         return Pulse(f"{self.pulses}/{part}" if self.pulses else "", self.answer_s)
 
 
 class Replica:
-    """An engine for the policies of a pool."""
+    """An actor with an engine for the policies of a pool."""
 
     def __init__(self, home: Home, pool: Sequence[str], number: int) -> None:
         self._home = home
@@ -86,11 +86,11 @@ class Replica:
         self._pulse = home.pulse(f"engine {'+'.join(pool)}/{number}")
 
     async def ready(self) -> tuple[int, dict[str, int]]:
-        """Its process, and which version of each policy's weights it holds."""
+        """Returns the id of this process, and the version of each policy's weights that it holds."""
         return os.getpid(), dict(self._held)
 
     async def begin(self) -> Said:
-        """Loads its models and brings its engine up, unless it is."""
+        """Loads the models and brings the engine up, unless it is up."""
         async with self._beginning:
             if self._engine is not None:
                 return "done", None
@@ -102,7 +102,7 @@ class Replica:
             return "done", None
 
     async def end(self) -> None:
-        """Brings its engine down, with what that has started and written."""
+        """Shuts the engine down, with what it has started and written."""
         if self._engine is not None:
             await asyncio.to_thread(self._engine.shut)
 
@@ -121,7 +121,7 @@ class Replica:
         return engine
 
     async def take(self, policy: str, version: int, weights: bytes | None) -> Said:
-        """Takes over a policy's weights when nothing is in flight: every reply is of one version.
+        """Takes over a policy's weights when no request is in flight, so that every reply is of one version.
 
         Args:
             weights: None: those that it has, which are frozen.
@@ -152,12 +152,12 @@ class Replica:
         return "done", None
 
     async def rest(self) -> None:
-        """Nothing is asked until weights come."""
+        """Lets the engine rest: nothing is asked of it until new weights come."""
         if self._engine is not None:
             await self._engine.rest()
 
     async def generate(self, requests: Sequence[Request]) -> Said:
-        """Who answers, and the answers: of one policy, as an engine gives them."""
+        """Answers requests of one policy, as an engine does, and returns this engine's name with the answers."""
         async with self._change:
             await self._change.wait_for(lambda: not self._closed)
             if self._engine is None or self._held.keys() < set(self._pool):
@@ -178,7 +178,7 @@ class Replica:
                 self._change.notify_all()
 
     async def _together(self, requests: Sequence[Request]) -> Sequence[tuple[Sample, ...] | Unavailable]:
-        """What has come while the engine was busy is answered as one wave."""
+        """Answers all requests that have come while the engine was busy as one wave."""
         assert self._engine is not None
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((requests, future))
@@ -211,7 +211,7 @@ class Replica:
 
 
 class Rank:
-    """A learner of the policies of a pool, alone or one of several."""
+    """An actor with a learner of a pool's policies, alone or as one of several ranks."""
 
     def __init__(self, home: Home, part: str) -> None:
         self._home = home
@@ -220,7 +220,7 @@ class Rank:
         self._learner: LocalLearner | None = None
 
     def meeting(self) -> str:
-        """An address of this rank's machine where ranks may meet."""
+        """Returns an address of this rank's machine where ranks may meet."""
         import ray
 
         with socket.socket() as free:
@@ -228,7 +228,7 @@ class Rank:
             return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
     def begin(self, place: Place) -> Answer:
-        """Loads its models, with those that it learns beside."""
+        """Meets the other ranks, if there are any, and loads the models of the policies that they learn."""
         try:
             self._home.settle()
             if place.size > 1:
@@ -242,7 +242,7 @@ class Rank:
         return "done", None
 
     def asked(self, method: str, *args: Any) -> Answer:
-        """A method of the learner's, called by all ranks alike."""
+        """Calls a method of the learner, as all ranks do alike, and returns its answer."""
         assert self._learner is not None
         try:
             with self._pulse.at_work():
@@ -252,7 +252,7 @@ class Rank:
 
 
 class Worker:
-    """Plays environments."""
+    """An actor that plays environments."""
 
     def __init__(self, home: Home, part: str) -> None:
         self._home = home
@@ -263,7 +263,7 @@ class Worker:
     def rollout(
         self, step: int, indices: Sequence[int], recall: Recall | None, pools: Mapping[str, Sequence[Any]]
     ) -> Said:
-        """Tasks of a step, played, and every sample that was drawn for them.
+        """Plays tasks of a step, and returns their rollout with every sample that was drawn for them.
 
         Args:
             pools: for each policy the replicas that answer for it.
@@ -276,11 +276,11 @@ class Worker:
             return "raised", sendable(error)
 
     def pid(self) -> int:
-        """Its process."""
+        """Returns the id of this process."""
         return os.getpid()
 
     def _settled(self) -> tuple[Config, dict[str, Policy]]:
-        """A thread's own: a tokenizer keeps what it is told for a moment, and threads would tell it at once."""
+        """Returns config and policies of this thread alone: threads that shared a tokenizer would mix up its state."""
         if not hasattr(self._made, "parts"):
             with self._loading:
                 self._made.parts = self._loaded()
@@ -295,7 +295,7 @@ class Worker:
 
 
 def check_exit_codes() -> None:
-    """Raises ConfigError: the cluster hides how children end, so that a program which crashed has ended well."""
+    """Raises ConfigError if the cluster hides exit codes: a program that crashed would seem to have ended well."""
     if subprocess.run(["sh", "-c", "exit 3"], check=False).returncode != 3:
         raise ConfigError(
             "this cluster hides how programs end: it was started with "

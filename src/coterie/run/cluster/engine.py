@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from coterie.learning.policy import Policy
 
 BACK_S = 300.0
-"""How long whoever asks waits for an engine that has ended to come back."""
+"""Seconds within which an engine that has ended must come back."""
 DOWN_S = 5.0
-"""How long an engine that did not answer is not asked, where there are others."""
+"""Seconds for which an engine that did not answer is not asked, where there are others."""
 LOOK_S = 0.5
-"""How often one looks whether engines are up."""
+"""Seconds between two checks whether engines are up."""
 DEATHS, WITHIN_S = 3, 600.0
-"""So many deaths of engines within that time end a run."""
+"""Number of deaths of engines that end a run, and the seconds within which they must come."""
 
 
 class Replicas(Engine):
-    """Asks the engines of a cluster, and notes what they have answered."""
+    """An engine that asks the engines of a cluster, and notes what they have answered."""
 
     def __init__(
         self, policies: Mapping[str, Policy], config: EngineConfig, pools: Mapping[str, Sequence[Any]]
     ) -> None:
-        """pools: for each policy, handles of the replicas that answer for it."""
+        """Takes the policies and, in `pools`, for each policy handles of the replicas that answer for it."""
         super().__init__(policies, config)
         self._pools = {name: tuple(pools[name]) for name in policies}
         self._load: Counter[Any] = Counter()
@@ -43,11 +43,11 @@ class Replicas(Engine):
 
     @property
     def answered(self) -> list[Entry]:
-        """Every sample that was answered; one that was asked for again counts as it came last."""
+        """Ledger entries of all samples that were answered; one that was asked for again counts as it came last."""
         return list(self._answered.values())
 
     async def start(self) -> None:
-        """Waits until every pool has an engine that can answer. Raises Unavailable: it has not for minutes."""
+        """Waits until every pool has an engine that can answer. Raises Unavailable if one has none for minutes."""
         end = time.monotonic() + BACK_S
         for name, replicas in self._pools.items():
             while not any(await asyncio.gather(*(self._is_up(replica, name) for replica in replicas))):
@@ -56,7 +56,7 @@ class Replicas(Engine):
                 await asyncio.sleep(LOOK_S)
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...] | Unavailable]:
-        """Shares a wave out among the replicas of its policy's pool."""
+        """Splits a wave of requests among the replicas of its policy's pool, and returns all answers."""
         replicas = self._pools[requests[0].policy]
         shares: dict[Any, list[int]] = {}
         for at, request in enumerate(requests):
@@ -81,7 +81,7 @@ class Replicas(Engine):
     async def _asked(
         self, first: Any, replicas: Sequence[Any], requests: Sequence[Request]
     ) -> tuple[str, Sequence[tuple[Sample, ...] | Unavailable]]:
-        """What one of the replicas answers, the first if it can, and its name. Raises Unavailable: none can."""
+        """Returns a replica's name and its answers, of `first` if it can. Raises Unavailable if none can answer."""
         fault: Any = ""
         for replica in (first, *(other for other in self._up(replicas) if other is not first)):
             said: Any
@@ -97,7 +97,7 @@ class Replicas(Engine):
         raise Unavailable("engine", fault)
 
     def _up(self, replicas: Sequence[Any]) -> Sequence[Any]:
-        """Those that have answered lately; all, where none has."""
+        """Returns the replicas that have answered lately, or all of them if none has."""
         now = time.monotonic()
         return [replica for replica in replicas if self._down.get(replica, 0.0) <= now] or replicas
 
@@ -108,7 +108,7 @@ class Replicas(Engine):
 
 
 class Pools(Replicas):
-    """The same in the run's process, which has the weights: it gives them to engines, and again to one that is new."""
+    """The engine of the run's process, which gives weights to a cluster's engines, and again to one that is new."""
 
     def __init__(
         self, policies: Mapping[str, Policy], config: EngineConfig, pools: Mapping[str, Sequence[Any]]
@@ -125,7 +125,7 @@ class Pools(Replicas):
         self._tending: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Brings up every engine that is not, with the latest weights, and goes on looking after them."""
+        """Brings up every engine that is not up, with the latest weights, and goes on looking after them."""
         for name in self.policies.keys() - self._current.keys():
             self._current[name] = self.versions[name], self._packed(name)
         end = time.monotonic() + BACK_S
@@ -148,19 +148,19 @@ class Pools(Replicas):
         await super().sync(policy, version)
 
     async def rest(self) -> None:
-        """Engines may give memory back, where they are asked nothing while ranks learn."""
+        """Lets engines free memory, where they are asked nothing while ranks learn."""
         with contextlib.suppress(_ray_error()):
             await asyncio.gather(*(replica.rest.remote() for replica in self._names))
 
     async def close(self) -> None:
-        """Looks after nothing any more; the engines end with the cluster's part of the run."""
+        """Stops looking after engines, which end with the cluster's part of the run."""
         if self._tending is not None:
             self._tending.cancel()
             self._tending = None
         self._current.clear()
 
     def _packed(self, policy: str) -> Any:
-        """A policy's weights, in the cluster; None of one that is frozen, which engines load themselves."""
+        """Puts a policy's weights into the cluster; returns None for a frozen one, which engines load themselves."""
         import ray
 
         if self.policies[policy].kind == "frozen":
@@ -198,7 +198,7 @@ class Pools(Replicas):
             )
 
     async def _tend(self) -> None:
-        """Looks after engines until the end; what cannot be mended is kept for whoever waits for a rollout."""
+        """Looks after engines until the end, and keeps an error that ends the run for whoever waits for a rollout."""
         while self.failed is None:
             await asyncio.sleep(LOOK_S)
             for replica in self._names:
@@ -211,7 +211,7 @@ class Pools(Replicas):
 
 
 def _ray_error() -> type[Exception]:
-    """What Ray raises where an actor, or what it had, is gone."""
+    """Returns the class of exceptions that Ray raises if an actor, or something that it had, is gone."""
     import ray.exceptions
 
     return ray.exceptions.RayError

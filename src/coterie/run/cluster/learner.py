@@ -20,15 +20,15 @@ from coterie.models.files import OPTIMIZERS, POLICIES
 from coterie.run.ranks import Place
 
 WAIT_S = 0.5
-"""How often one that waits looks whether there is a signal."""
+"""Seconds between two checks whether a signal has come."""
 DEATH_S = 30.0
-"""How long it may take until one is told that a rank has ended, after others have noticed."""
+"""Seconds that may pass until Ray tells that a rank has ended, after other ranks have noticed it."""
 Settled = Callable[[int, Mapping[str, Sequence[Graded]], Mapping[str, Learned]], None]
-"""Is told of a step, its experience, and what was learned of it."""
+"""A function that is told of a step, its experience, and what was learned from it."""
 
 
 class PooledLearner:
-    """Routes a team's experience to the pools of its policies, and keeps the weights here up to date."""
+    """A learner that routes experience to the pools of its policies, and keeps the weights here up to date."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class PooledLearner:
         place: Place,
         settled: Settled,
     ) -> None:
-        """Brings up the ranks.
+        """Brings up the ranks of all pools.
 
         Args:
             policies: those that learn, as the run's process has them.
@@ -62,7 +62,7 @@ class PooledLearner:
                 policy.model.take(place.checkpoint / POLICIES / name)
 
     def update(self, experience: Mapping[str, Sequence[Graded]], step: int, spent: float = 0.0) -> dict[str, Learned]:
-        """One rollout's optimizer steps, for every policy that has rows: pools side by side.
+        """Makes one rollout's optimizer steps for every policy that has experience, pools side by side.
 
         Raises:
             CoterieError: as a learner alone raises it.
@@ -85,7 +85,7 @@ class PooledLearner:
         return learned
 
     def weights(self, name: str) -> Mapping[str, torch.Tensor]:
-        """What a checkpoint keeps of a policy, whole, under the names that its model gives it."""
+        """Returns a policy's weights as a checkpoint keeps them: whole, under the names that its model gives them."""
         return self.policies[name].model.weights()
 
     def save(self, folder: Path) -> None:
@@ -102,10 +102,10 @@ class PooledLearner:
                     )
 
     def close(self) -> None:
-        """The ranks end with the cluster's part of the run."""
+        """Does nothing: the ranks end with the cluster's part of the run."""
 
     def _asked(self, method: str, args: Mapping[tuple[str, ...], tuple[Any, ...]]) -> dict[tuple[str, ...], Any]:
-        """What the first rank of each pool returns, once all ranks of all pools have."""
+        """Calls a method of the ranks, waits for all of them, and returns the first rank's result for each pool."""
         calls: dict[Any, Any] = {}
         for names, given in args.items():
             shared = [ray.put(value) for value in given]
@@ -114,7 +114,7 @@ class PooledLearner:
         return self._answers(calls)
 
     def _answers(self, calls: Mapping[Any, tuple[str, ...]]) -> dict[tuple[str, ...], Any]:
-        """The first rank's answer, by pool.
+        """Waits for all ranks, and returns the first rank's result for each pool.
 
         Args:
             calls: what is waited for, in the order of ranks.
@@ -152,7 +152,7 @@ class PooledLearner:
         return first
 
     def _given_up(self, calls: Mapping[Any, Any], waiting: Sequence[Any], failed: Exception) -> None:
-        """Raises LearnerLost: a rank has ended. Exception: what one failed by, where all are there still."""
+        """Raises LearnerLost if a rank has ended, else the exception that one of them failed by."""
         ended = isinstance(failed, RayError)
         for ref in [] if ended else ray.wait(list(waiting), num_returns=len(waiting), timeout=DEATH_S)[0]:
             try:  # the others of its pool say at once that it has gone, and its own end is told later

@@ -21,11 +21,11 @@ import psutil
 from coterie.run.lookout import LOOK_S, Lookout
 
 BEAT_S = LOOK_S / 2
-"""How often a part says that it lives."""
+"""Seconds between two heartbeats of a part."""
 
 
 class Pulse:
-    """Reports that a part of a cluster lives, unless one piece of its work has taken too long.
+    """The heartbeat of a part of a cluster, which stops if one piece of its work has taken too long.
 
     Args:
         key: where it is said; empty: nowhere.
@@ -42,7 +42,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """A piece of work; several may be under way."""
+        """Times a piece of work for as long as it lasts; several may be under way."""
         number = next(self._numbers)
         self._began[number] = time.monotonic()
         try:
@@ -68,19 +68,19 @@ class Pulse:
 
 
 class Pulses:
-    """Listens to the pulses of a run's parts, and kills parts that stay silent."""
+    """A listener to the pulses of a run's parts, which kills parts that stay silent."""
 
     def __init__(self) -> None:
         self.prefix = f"coterie-{uuid.uuid4().hex}"
         self._lookout: Lookout | None = None
 
     def open(self, parts: Sequence[str]) -> None:
-        """Looks after parts, from when they begin."""
+        """Begins to look after parts, each from its first heartbeat."""
         self._lookout = Lookout(parts, self._heard, _kill)
         self._lookout.open()
 
     def close(self) -> None:
-        """Kills those of this machine, and those elsewhere that are silent: what hangs does not end as Ray asks it."""
+        """Kills the parts of this machine, and silent ones elsewhere: one that hangs does not end when Ray asks it."""
         if self._lookout is None:
             return
         for name, said in self._lookout.close().items():

@@ -44,40 +44,40 @@ from coterie.run.pools import Pool, needed, pools_of
 from coterie.run.rollout import Recalls, Rollout, step_tasks
 
 TESTED = "2.60."
-"""Versions that this was tested with."""
+"""Prefix of the versions of Ray that this was tested with."""
 NOT_THERE = "no Ray cluster could be joined there"
 SHORT = "/tmp"  # noqa: S108 a folder of its own is made there
 END_S = 15.0
-"""How long engines may take to end."""
+"""Seconds that engines may take to end."""
 REACH_S = 10.0
-"""How long a cluster may take to be reached."""
+"""Seconds within which a cluster must be reached."""
 PATIENT_S = 5.0
-"""How long parts may wait for their place before it is said."""
+"""Seconds that parts may wait for their place before the user is told."""
 PLACE_S = 120.0
-"""How long parts may take to be placed."""
+"""Seconds that parts may take to be placed."""
 TRIES = 5
-"""How often a share of a rollout is played whose worker ends."""
+"""Maximum number of times that a share of a rollout is played, if its worker ends each time."""
 WAIT_S = 0.5
-"""How often one that waits looks whether there is a signal."""
+"""Seconds between two checks whether a signal has come."""
 TOKEN = ".ray/auth_token"  # noqa: S105 no token, but its file
-"""Where Ray keeps a cluster's token, beneath a user's home."""
+"""File in which Ray keeps a cluster's token, beneath a user's home."""
 FOLDER = "coterie-ray-"
-"""What folders of clusters that are started here are called, before the process that has them."""
+"""Prefix of the folders of clusters that are started here; the id of the process that has them follows."""
 GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5), b"\4"
-"""How whoever speaks HTTP/2, as Ray does, is greeted, and the kind of frame that it answers with."""
+"""Bytes that open a connection by HTTP/2, as Ray speaks it, and the kind of frame that comes back."""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
 }
-"""Variables of the environment, where they are not set: nothing is sent anywhere, and nothing is announced."""
+"""Variables of the environment, set where they are not yet, so that Ray sends nothing and announces nothing."""
 STORE = 200 << 20
 """Bytes of the object store of a cluster that is started here, beside weights."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """A share of a step's tasks, under way."""
+    """A share of a step's tasks that a worker plays."""
 
     step: int
     indices: list[int]
@@ -93,7 +93,7 @@ class Cluster:
     """A run's part of a Ray cluster, which it starts itself or joins."""
 
     def __init__(self, config: Config, folder: Path) -> None:
-        """Joins or starts a cluster, and places everything.
+        """Joins or starts a cluster, and places engines, ranks and workers.
 
         Raises:
             ConfigError: Ray is not here, the cluster cannot be reached, or it has too little.
@@ -123,7 +123,7 @@ class Cluster:
             raise
 
     def policy(self, name: str, policy: PolicyConfig, folder: Path | None) -> Policy:
-        """A policy with weights on this machine's processor, which are those that checkpoints hold."""
+        """Returns a policy whose weights, those that checkpoints hold, are on this machine's processor."""
         return self._policies.load(name, policy, "cpu", folder)
 
     def engine(self, policies: Mapping[str, Policy], settings: EngineConfig) -> Engine:
@@ -141,7 +141,7 @@ class Cluster:
         return PooledLearner(policies, self._ranks, place, self._settle)
 
     def rollout(self, engine: Engine, step: int, recall: Recalls) -> Rollout:
-        """A step's tasks; those of the steps that may be played ahead are under way when it returns.
+        """Returns a step's rollout; the steps that may be played ahead are under way when it returns.
 
         Raises:
             RolloutError: workers end whatever is done.
@@ -161,13 +161,13 @@ class Cluster:
         return rollout
 
     def about(self) -> str:
-        """How many engines and workers there are, and how far they may be behind."""
+        """Returns the device, the numbers of engines and workers, and the maximum staleness, in words."""
         runtime = self.config.runtime
         parts = f"{runtime.engines} engines, {runtime.workers} workers"
         return f"{runtime.name} on {self._home.device}, {parts}, max_staleness {runtime.max_staleness}"
 
     def close(self) -> None:
-        """Ends what this run has placed; the cluster too, where it was started here."""
+        """Ends what this run has placed, and the cluster too if it was started here."""
         ray = self._ray
         if self._ledger:
             self._ledger.close()
@@ -178,7 +178,7 @@ class Cluster:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _cleared(self) -> None:
-        """Ends what was placed, and the cluster that was started."""
+        """Ends engines, ranks and workers, and the connection that this run made, with a cluster that it started."""
         ray = self._ray
         engines = {engine for engines in self._replicas.values() for engine in engines}
         with contextlib.suppress(Exception):  # some have ended
@@ -195,7 +195,7 @@ class Cluster:
             ray.shutdown()
 
     def _connected(self) -> bool:
-        """Whether somebody else's connection was found; else it is this run's, and with no address its cluster too."""
+        """Returns True if this process was connected; else connects it, without an address to a cluster of its own."""
         ray, runtime = self._ray, self.config.runtime
         if ray.is_initialized():
             if runtime.address:
@@ -237,7 +237,7 @@ class Cluster:
         return False
 
     def _weights(self) -> int:
-        """Bytes of what goes from ranks to engines after an update."""
+        """Returns the bytes of weights that go from ranks to engines after an update."""
         load, total = Policies(self.config, Shapes().load).load, 0
         for name in self.config.team.trained:
             weights = load(name, self.config.policies[name], "cpu").model.weights()
@@ -245,7 +245,7 @@ class Cluster:
         return total
 
     def _device(self, resources: Mapping[str, float]) -> str:
-        """What models are on. Raises: ConfigError: the cluster has too little."""
+        """Returns the device that models are on, cuda or cpu. Raises ConfigError if the cluster has too little."""
         cpus, gpus = needed(self.config)
         wanted = self.config.train.device
         device = "cuda" if wanted == "cuda" or (wanted == "auto" and resources.get("GPU")) else "cpu"
@@ -309,13 +309,13 @@ class Cluster:
         self._pulses.open(parts)
 
     def _group(self, bundles: Sequence[Mapping[str, float]], strategy: str) -> Any:
-        """Room for parts that are placed together."""
+        """Reserves room in the cluster for parts that are placed together."""
         group = self._ray.util.placement_group([_some(bundle) for bundle in bundles], strategy=strategy)
         self._placed.append(group)
         return group
 
     def _in(self, group: Any, number: int, bundle: Mapping[str, float]) -> dict[str, Any]:
-        """What places a part in a group."""
+        """Returns the options by which Ray places a part in a group."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         where = strategies.PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
         return {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0), "scheduling_strategy": where}
@@ -334,7 +334,7 @@ class Cluster:
                 )
 
     def _sent(self, step: int, recall: Recall | None) -> Iterator[_Share]:
-        """A step's tasks go to the workers, as many to each."""
+        """Sends a step's tasks to the workers, as many to each, and yields the shares."""
         tasks, count = step_tasks(self.config, step), len(self._workers)
         for number in range(count):
             indices = tasks[number * len(tasks) // count : (number + 1) * len(tasks) // count]
@@ -354,7 +354,7 @@ class Cluster:
         share.ref = self._workers[share.worker].rollout.remote(*asked)
 
     def _come(self, shares: Sequence[_Share]) -> list[Rollout]:
-        """What the workers bring home; a share of any step whose worker has ended is played again at once."""
+        """Waits for shares and returns their rollouts; any share whose worker has ended is played again at once."""
         while any(share.came is None for share in shares):
             waiting = {share.ref: share for step in self._open.values() for share in step if share.came is None}
             done, _ = self._ray.wait(list(waiting), timeout=WAIT_S)
@@ -371,7 +371,7 @@ class Cluster:
         return [part for _, part, _ in brought]
 
     def _take(self, share: _Share) -> None:
-        """Keeps what a worker has brought until its step is asked for."""
+        """Keeps a worker's answer until its step is asked for; has the share played again if the worker has ended."""
         try:
             share.came = self._ray.get(share.ref)
         except self._ray.exceptions.RayTaskError as error:  # nobody has ended: what came back cannot be read
@@ -395,7 +395,7 @@ class Cluster:
         self._send(share)
 
     def _wait_until_up(self, worker: Any) -> None:
-        """Waits for one that is being started anew."""
+        """Waits for a worker that is being started anew."""
         end = time.monotonic() + PLACE_S
         while time.monotonic() < end:
             with contextlib.suppress(self._ray.exceptions.RayError):
@@ -409,7 +409,7 @@ class Cluster:
         self._drawn.setdefault(share.step, []).extend(entry.id for entry in answered)
 
     def _settle(self, step: int, experience: Mapping[str, Sequence[Graded]], learned: Mapping[str, Learned]) -> None:
-        """Writes what became of a step's samples.
+        """Writes to the ledger which of a step's samples were trained, and why the others were dropped.
 
         Raises:
             UpdateError: a learner has trained more or fewer than it was given.
@@ -442,7 +442,7 @@ def _many(count: int, what: str) -> str:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, and would end a run that is saving."""
+    """Puts the run's handler of SIGTERM back: Ray's own would end a run that is saving."""
     mine = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM) if mine else None
     try:
@@ -454,7 +454,7 @@ def _own_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Ray's servers listen on the loopback address alone, as they do where Ray knows no clusters, on macOS and Windows.
+    """Has Ray's servers listen on loopback alone, as they do where Ray knows no clusters, on macOS and Windows.
 
     It has no setting for it: 127.0.0.1 as a node's address is turned into one that others reach.
     """
@@ -468,7 +468,7 @@ def _on_loopback() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_group() -> Iterator[None]:
-    """What Ray starts is a group of its own: a signal to the run's, as schedulers send it, would end it at once."""
+    """Puts Ray's processes into a group of their own: a scheduler's signal to the run's would end them at once."""
     services: Any = importlib.import_module("ray._private.services")
     before = services.ConsolePopen
     services.ConsolePopen = functools.partial(before, process_group=0)
@@ -479,7 +479,7 @@ def _own_group() -> Iterator[None]:
 
 
 def _swept(parent: Path) -> None:
-    """Removes what clusters of processes that were killed have left."""
+    """Removes the folders that clusters of killed processes have left."""
     for folder in parent.glob(f"{FOLDER}*-*"):
         pid = folder.name.removeprefix(FOLDER).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -488,7 +488,7 @@ def _swept(parent: Path) -> None:
 
 
 def _worker_threads(runtime: RuntimeConfig) -> int:
-    """How many things a worker does side by side.
+    """Returns the number of shares that a worker can play side by side.
 
     One rollout at a time is played in its main thread, where the watchdog can end whatever it does. Where rollouts run
     ahead it has a thread for every share that it may be given, should all others end.
@@ -501,7 +501,7 @@ def _some(bundle: Mapping[str, float]) -> dict[str, float]:
 
 
 def _check_there(address: str) -> None:
-    """Raises ConfigError: nothing listens at an address; Ray would try for minutes."""
+    """Raises ConfigError if an address is malformed or no Ray listens there; Ray itself would try for minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -521,7 +521,7 @@ def _check_there(address: str) -> None:
 
 
 def _check(config: Config) -> None:
-    """Raises ConfigError: an engine's setting, or a device, cannot be on a cluster."""
+    """Raises ConfigError if an engine's setting, or a device, cannot be used on a cluster."""
     wanted, ahead = config.train.device, config.runtime.max_staleness
     if wanted not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"train.device = '{wanted}', but runtime.name = 'ray' places parts itself: auto, cpu or cuda")
@@ -538,7 +538,7 @@ def _check(config: Config) -> None:
 
 
 def _library() -> Any:
-    """Ray. Raises ConfigError: it is not here, or of a version that was not tested."""
+    """Returns the module `ray`. Raises ConfigError if it is not installed, or of a version that was not tested."""
     try:
         ray = importlib.import_module("ray")
         importlib.import_module("ray.util.scheduling_strategies")

@@ -12,13 +12,13 @@ from coterie.sandbox.plain import NotPlain, encode
 from coterie.sandbox.values import SEQUENCES, TABLES, canonical, same, written
 
 DEEPEST = 8
-"""Levels of packing that are looked into."""
+"""Maximum levels of packing that are looked into."""
 Column = Sequence[Any]
 """One value of each call."""
 
 
 def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
-    """Whether answers are nothing, or the same argument in every call, alone or packed.
+    """Returns True if answers are nothing, or the same argument in every call, alone or packed.
 
     Packed is what lies at one place of every answer, beside what never varies and the argument's length; or stands in a
     text that is the same around it, or in JSON.
@@ -37,7 +37,7 @@ def echoes(args: Sequence[Sequence[Any]], answers: Column) -> bool:
 
 
 def readings(value: Any) -> dict[str, Any]:
-    """A value, as plain JSON, written in other ways."""
+    """Returns the ways to write a value, as plain JSON, by name."""
     forms: dict[str, Any] = {"itself": value}
     match value:
         case int() | float() if not isinstance(value, bool):
@@ -57,7 +57,7 @@ def readings(value: Any) -> dict[str, Any]:
 
 
 def turned(value: Any) -> dict[str, Any]:
-    """A value, as plain JSON, written in other ways, or no for yes: what main may do on top and add nothing.
+    """Returns the ways to write a value, or no for yes: what main may do on top and add nothing.
 
     Backwards and negated are not among them: they are steps of tasks, and what they take back cannot be told.
     """
@@ -65,7 +65,7 @@ def turned(value: Any) -> dict[str, Any]:
 
 
 def _says(column: Column, given: Sequence[tuple[Column, Sequence[str]]], depth: int) -> str:
-    """What a place of every answer says: what was "given", "nothing" beside it, or "more".
+    """Returns "given" if a place of every answer says what was given, "nothing" if it adds nothing, else "more".
 
     Args: given: each argument in every call, and as Python writes it.
     """
@@ -94,7 +94,7 @@ def _length(value: Any) -> int | None:
 
 
 def _parts(column: Column) -> list[Column]:
-    """The columns of which one is made, where every answer is of one shape."""
+    """Returns the columns that make up one, if every answer is of one shape; else none."""
     if all(isinstance(arg, str) for arg in column):
         column = [readings(arg).get("read") for arg in column]
     split = [_split(arg) for arg in column]
@@ -104,7 +104,7 @@ def _parts(column: Column) -> list[Column]:
 
 
 def _split(value: Any) -> dict[Any, Any] | None:
-    """What lies where in a sequence or a table; None: in nothing."""
+    """Returns the items of a sequence or a table by place; None for anything else."""
     if isinstance(value, list):
         return dict(enumerate(value))
     if not isinstance(value, dict):
@@ -116,7 +116,7 @@ def _split(value: Any) -> dict[Any, Any] | None:
 
 
 def _quotes(texts: Sequence[str], column: Column) -> bool:
-    """Whether every answer is a text that is the same around what was given."""
+    """Returns True if every answer is a text that is the same around what was given."""
     if not all(isinstance(arg, str) and len(text) <= len(arg) for text, arg in zip(texts, column, strict=True)):
         return False
     longest = max(range(len(texts)), key=lambda at: len(texts[at]))

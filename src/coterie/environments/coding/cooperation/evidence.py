@@ -45,9 +45,9 @@ from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 from coterie.seeds import seed_of
 
 MOST_TOLD = 1 << 20
-"""Characters of what the two say to each other that are looked at, in all tests: beyond, nothing is paid."""
+"""Maximum characters that the two say to each other in all tests: beyond, nothing is paid."""
 MORE_CALLS = 50
-"""Beyond twice as many as in truth, that a test with other answers may make."""
+"""Calls beyond twice as many as in truth that a test with other answers may make."""
 AT_LOAD = -1
 """The place of no input: what main asks for while it is loaded."""
 
@@ -61,7 +61,7 @@ def used(
     preamble: str,
     cases: list[list[str]],
 ) -> dict[str, Any]:
-    """What aux's answers are to main's results.
+    """Measures how far main's results depend on aux's answers.
 
     Args:
         helper, function: the programs of aux and main.
@@ -99,7 +99,7 @@ UNUSED = {"used": False, "handed_on": False, "needed": False}
 
 
 class Evidence:
-    """What playing the pair of programs shows.
+    """The runs of a pair of programs, and what they show of aux's part in main's results.
 
     Args:
         duet, cases: as of `used`.
@@ -116,7 +116,7 @@ class Evidence:
         self.denied: set[tuple[int, tuple[int, ...]]] = set()
         """Values of sites that some run came by without the result: main does not have it there by itself."""
         self.informs = False
-        """Some result has become another value, not a failure: what only must not be wrong tells main nothing."""
+        """True if some result became another value, not a failure: what only must not be wrong tells main nothing."""
         self.replayed: dict[Replacement, Run] = {}
         self.true = Run([], [{}] * len(cases), set())
         self.true = self.run()
@@ -128,7 +128,7 @@ class Evidence:
         self.held = self.constants()
 
     def found(self, *, catches: bool) -> dict[str, Any]:
-        """The answer of `used`. catches: main may go on where aux raises, so that has to be tried."""
+        """Returns the result of `used`. catches: main may go on where aux raises, so that has to be tried."""
         if len(self.results()) < FEWEST or self.told() > MOST_TOLD or self.echoes():
             return dict(UNUSED)
         uses = False
@@ -143,19 +143,19 @@ class Evidence:
         return {"used": uses, "handed_on": uses and (self.hands_on() or undone.solved()), "needed": needed}
 
     def told(self) -> int:
-        """Characters of what aux was asked and answered in truth, as JSON."""
+        """Returns the number of characters that aux was asked and answered in truth, as JSON."""
         told = [call for played in self.true.played for call in played.told]
         return sum(len(json.dumps([*call.args, *call.values])) for call in told)
 
     def echoes(self) -> bool:
-        """Whether all that aux ever answers is nothing, or what it was given."""
+        """Returns True if all that aux ever answers is nothing, or what it was given."""
         told = [call for at in self.passed for call in self.true.played[at].told if not acting(call.values[0])]
         silent = any(call.changes for call in told)  # what works on its arguments has to return nothing
         spoken = [call for call in told if not (silent and call.values[0] is None)]
         return echoes([call.args for call in spoken], [call.values[0] for call in spoken])
 
     def decides(self, swap: Replacement, among: Iterable[int]) -> bool:
-        """Whether main's results change, where they are not its own, once aux's answers are replaced."""
+        """Returns True if enough of main's results that are not its own change once aux's answers are replaced."""
         run = self.replay(swap)
         self.alone |= self.own(run)
         decided = (self.changes(run) & set(among)) - self.alone
@@ -163,13 +163,13 @@ class Evidence:
         return enough(decided, among)
 
     def replay(self, swap: Replacement) -> Run:
-        """Every input, with aux's answers replaced."""
+        """Returns a run of every input with aux's answers replaced."""
         if swap not in self.replayed:
             self.replayed[swap] = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
         return self.replayed[swap]
 
     def applies(self, swap: Replacement) -> set[int]:
-        """Passed inputs in which some answer of aux would be another."""
+        """Returns the passed inputs in which some answer of aux would be another."""
         applying: set[int] = set()
         for at in self.passed:
             told = [said for said in self.true.played[at].told if not acting(said.values[0])]
@@ -221,12 +221,12 @@ class Evidence:
         return Run(played, seen, {at for at, found in told.items() if found and all(found)}, counts)
 
     def before(self, at: int) -> Sequence[Any]:
-        """What aux answered in truth to the input before."""
+        """Returns the answers that aux gave in truth to the input before."""
         told = self.true.played[at - 1].told
         return [call.values[0] for call in told]
 
     def constants(self) -> dict[int, Any]:
-        """Sites that were the same in all tests that came by them, and what they were."""
+        """Returns the sites that were the same in all tests that came by them, and what they were."""
         values: dict[int, list[Any]] = {}
         for seen in self.true.seen:
             for site, (first, _) in seen.items():
@@ -238,7 +238,7 @@ class Evidence:
         }
 
     def may_be_held(self, site: int, values: Sequence[Any]) -> bool:
-        """Whether a site's values are one, of a kind that can be: numbers anywhere, anything where it steers.
+        """Returns True if a site's values are one that can be held: a number, bool or None; a text where it steers.
 
         A loop that always goes on is left alone: held to that, it might never end.
         """
@@ -249,15 +249,15 @@ class Evidence:
         return type(values[0]) in kinds and all(value == values[0] for value in values)
 
     def changes(self, run: Run) -> set[int]:
-        """Passed inputs whose result is another."""
+        """Returns the passed inputs whose result is another."""
         return {at for at in self.passed if not same_as(self.true.played[at].answer.get("value"), run.played[at])}
 
     def results(self) -> set[str]:
-        """The different results of passed inputs."""
+        """Returns the different results of passed inputs."""
         return {canonical(self.true.played[at].answer["value"]) for at in self.passed}
 
     def own(self, run: Run) -> set[int]:
-        """Inputs that a run changes, and in which main has the result, or what aux answers, whatever aux says."""
+        """Returns inputs that a run changes although main has the result, or aux's answer, whatever aux says."""
         replaced = run.replaced & set(self.passed)
         results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
         told = {at: self.true.played[at].told for at in replaced}
@@ -286,7 +286,7 @@ class Evidence:
         return owned & self.changes(run)
 
     def hands_on(self) -> bool:
-        """Whether every passed result is an answer of aux, or one place of it, to main's own arguments."""
+        """Returns True if every passed result is an answer of aux, or one place of it, to main's own arguments."""
         if not all(self.true.played[at].told for at in self.passed):
             return self.directly(self.passed)
         fixed, changed = self.fixed(), self.changed()
@@ -304,7 +304,7 @@ class Evidence:
         return bool(places) or self.directly(self.passed)
 
     def fixed(self) -> set[str]:
-        """Arguments that aux is given in every passed input."""
+        """Returns the arguments that aux is given in every passed input."""
         each = [{canonical(arg) for call in self.true.played[at].told for arg in call.args} for at in self.passed]
         return set.intersection(*each) if each else set()
 
@@ -315,14 +315,14 @@ class Evidence:
         return {0} | {at for at in range(1, numbers) if any(call.changes_at(at - 1) for call in told)}
 
     def given(self, arg: Any, at: int) -> bool:
-        """Whether an argument of aux is one of main's, all of them, the length of one or a number as text."""
+        """Returns True if an argument of aux is one of main's, all of them, the length of one or a number as text."""
         mine = self.inputs[at]
         others = [len(items) for arg_of_main in mine if (items := items_of(arg_of_main)) is not None]
         texts = [written(arg_of_main) for arg_of_main in mine if type(arg_of_main) in (int, float)]
         return any(same(value, arg) for value in (*mine, mine, *others, *texts))
 
     def directly(self, passed: Iterable[int]) -> bool:
-        """Whether aux alone gives every result, or one place of what it gives is it."""
+        """Returns True if aux alone gives every result, or one place of what it gives is it."""
         places: set[tuple[Any, ...]] | None = None
         for at in passed:
             result = self.true.played[at].answer["value"]
@@ -332,19 +332,19 @@ class Evidence:
 
 
 def same_as(value: Any, played: Played) -> bool:
-    """Whether a call returned a value."""
+    """Returns True if a call returned this value."""
     return played.answer["status"] == "returned" and same(value, played.answer["value"])
 
 
 def places_of(result: Any, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """Where a result lies among what aux gave: which value, where in it, and in which words."""
+    """Yields the places of a result in what aux gave: which value, where in it, and in which words."""
     for number, value in enumerate(values):
         for place, part in parts(value):
             yield from ((number, *place, way) for way, read in turned(part).items() if same(result, read))
 
 
 def parts(value: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """A value, and what lies at a place of it that no content moves: of a tuple or a list, of a dict by its key."""
+    """Returns a value and its parts, each with a place that no content moves: of a tuple, a list, or a dict by key."""
     inside: list[tuple[tuple[Any, ...], Any]] = [((), value)]
     items = items_of(value) if not isinstance(value, str) else None
     if isinstance(value, dict) and next(iter(value)) in TABLES:

@@ -16,9 +16,9 @@ from coterie.sandbox.syntax import tree_of
 
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
 LONGEST_SOURCE = 20_000
-"""Characters that are parsed."""
+"""Maximum characters that are parsed."""
 DEEPEST = 100
-"""Levels of a tree that is looked at."""
+"""Maximum levels of a tree that is looked at."""
 AUX = "aux"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -26,7 +26,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def parsed(source: str, mode: str = "exec") -> Any:
-    """The tree of what a model wrote, or None; never one so deep that walking it would be too much."""
+    """Returns the tree of what a model wrote, or None; never one so deep that walking it would be too much."""
     tree = tree_of(source, mode) if len(source) <= LONGEST_SOURCE else None
     level = [tree] if tree else []
     for _ in range(DEEPEST):
@@ -35,7 +35,7 @@ def parsed(source: str, mode: str = "exec") -> Any:
 
 
 def extracted(source: str, name: str, without: str = "") -> str:
-    """A function and the top-level definitions and imports it needs, in order; "" where it is not defined.
+    """Returns a function and the top-level definitions and imports it needs, in order; "" where it is not defined.
 
     Args:
         without: a name that is not taken even where it is needed.
@@ -67,14 +67,14 @@ def extracted(source: str, name: str, without: str = "") -> str:
 
 
 def returns(source: str, name: str) -> bool:
-    """Whether a function of that name is defined and returns something."""
+    """Returns True if a function of that name is defined and returns something."""
     function = _function(parsed(source), name)
     return function is not None and any(node.value is not None for node in _own(function, ast.Return))
 
 
 @InThread
 def read(helper: str, function: str, name: str) -> dict[str, Any]:
-    """What two replies' programs hold.
+    """Returns the functions in two replies' programs, and how main uses aux.
 
     Returns:
         helper, function: what is taken of each, or "". returns: whether aux is defined and returns something, and
@@ -91,19 +91,19 @@ def read(helper: str, function: str, name: str) -> dict[str, Any]:
 
 
 def names_aux(source: str) -> bool:
-    """Whether a program names aux at all."""
+    """Returns True if a program names aux at all."""
     tree = parsed(source)
     return tree is not None and any(isinstance(node, ast.Name) and node.id == AUX for node in ast.walk(tree))
 
 
 def catches(source: str) -> bool:
-    """Whether a program may go on where something raises."""
+    """Returns True if a program may go on where something raises."""
     tree = parsed(source)
     return tree is not None and any(isinstance(node, ast.Try | ast.TryStar | ast.With) for node in ast.walk(tree))
 
 
 def schemes(source: str, name: str) -> frozenset[Scheme]:
-    """How the function `name` of a program that uses aux does so."""
+    """Returns the schemes by which the function `name` of a program uses aux."""
     function = _function(parsed(source), name)
     if function is None:
         return frozenset()
@@ -125,14 +125,14 @@ def schemes(source: str, name: str) -> frozenset[Scheme]:
 
 
 def _stored(node: ast.AST) -> set[str]:
-    """Names that are given a value in it; a definition keeps its own to itself."""
+    """Returns the names that a node gives a value; a definition keeps its own to itself."""
     if isinstance(node, Function | ast.ClassDef):
         return set()
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
 def _bound(statement: ast.stmt, variables: set[str]) -> set[str]:
-    """What a top-level statement defines; a loop, or a call, may be what fills any variable it names."""
+    """Returns the names that a top-level statement defines; a loop or a call may fill any variable it names."""
     if isinstance(statement, Function | ast.ClassDef):
         return {statement.name}
     if isinstance(statement, ast.Import | ast.ImportFrom):
@@ -152,7 +152,7 @@ def _function(tree: ast.Module | None, name: str) -> Function | None:
 
 
 def _own(function: Function, kind: type) -> list:
-    """Nodes of a kind in a function, not those of functions inside it."""
+    """Returns the nodes of a kind in a function, not those of functions inside it."""
     matching, queue = [], list(function.body)
     while queue:
         node = queue.pop(0)
@@ -163,7 +163,7 @@ def _own(function: Function, kind: type) -> list:
 
 
 def _reached(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and what lies in it, without statements after a return and branches of a constant test."""
+    """Yields a node and what lies in it, without statements after a return and branches of a constant test."""
     yield node
     if isinstance(node, ast.If | ast.While) and isinstance(node.test, ast.Constant):
         blocks = [node.body if node.test.value else node.orelse]
@@ -185,12 +185,12 @@ def _is_call(node: ast.AST) -> bool:
 
 
 def _holds(node: ast.AST | None) -> bool:
-    """Whether a call of aux lies in it."""
+    """Returns True if a call of aux lies in a node."""
     return node is not None and any(map(_is_call, ast.walk(node)))
 
 
 def _assigned(function: Function) -> dict[str, list[ast.expr]]:
-    """What every local name is given."""
+    """Returns the values that every local name is given."""
     assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
@@ -206,21 +206,21 @@ def _assigned(function: Function) -> dict[str, list[ast.expr]]:
 
 
 def _about(node: ast.AST | None, results: set[str]) -> bool:
-    """Whether an expression is of aux, or of a name that holds what it returned."""
+    """Returns True if an expression is of aux, or of a name that holds what it returned."""
     return node is not None and (
         _holds(node) or any(isinstance(part, ast.Name) and part.id in results for part in ast.walk(node))
     )
 
 
 def _falls_back(node: ast.AST, results: set[str]) -> bool:
-    """Aux is tried, and something else is done where it fails."""
+    """Returns True if a node tries aux, and does something else where that fails."""
     if isinstance(node, ast.Try) and any(map(_holds, node.body)):
         return any(not any(map(_holds, handler.body)) and _does(handler.body) for handler in node.handlers)
     return isinstance(node, ast.If | ast.IfExp) and _is_validity(node.test, results)
 
 
 def _decides(node: ast.AST, results: set[str]) -> bool:
-    """What aux returns chooses a branch or an element."""
+    """Returns True if what aux returns chooses a branch or an element."""
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         return _about(node.test, results) and not _is_validity(node.test, results)
     if isinstance(node, COMPREHENSIONS):
@@ -231,7 +231,7 @@ def _decides(node: ast.AST, results: set[str]) -> bool:
 
 
 def _spreads(node: ast.AST) -> bool:
-    """Aux is called for each of many."""
+    """Returns True if a node calls aux for each of many."""
     if isinstance(node, COMPREHENSIONS):
         return _holds(node.value) or _holds(node.key) if isinstance(node, ast.DictComp) else _holds(node.elt)
     if isinstance(node, LOOPS):
@@ -246,12 +246,12 @@ def _passes_aux_to(node: ast.AST, name: str) -> bool:
 
 
 def _does(body: list[ast.stmt]) -> bool:
-    """Whether a handler gives another answer: it returns or binds something."""
+    """Returns True if a handler gives another answer: it returns or binds something."""
     return any(isinstance(node, ast.Return | ast.Assign) for statement in body for node in ast.walk(statement))
 
 
 def _is_validity(test: ast.expr, results: set[str]) -> bool:
-    """A look whether what aux returned is there: `y is None`, `not y`, `not isinstance(y, …)`."""
+    """Returns True if a test only looks if aux returned something: `y is None`, `not y`, `not isinstance(y, …)`."""
 
     def of_aux(node: ast.AST) -> bool:
         return _is_call(node) or (isinstance(node, ast.Name) and node.id in results)

@@ -16,12 +16,12 @@ DISABLED: Message = {"status": "error", "kind": "RuntimeError", "message": "aux 
 
 
 def other_of_its_type(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """Another answer of the same type and shape; equal arguments get equal ones."""
+    """Returns another answer of the same type and shape; equal arguments get equal ones."""
     return _swapped(answer, lambda value: other(value, crc32(json.dumps(args).encode())))
 
 
 def beside(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """Another answer, but for the places in it that only give back an argument, or its items in their order."""
+    """Returns another answer, but for the places in it that only give back an argument, or its items in their order."""
     salt = crc32(json.dumps(args).encode())
     return _swapped(answer, lambda value: other(value, salt, given_back(args, value)))
 
@@ -61,36 +61,36 @@ def _placed(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
 
 
 def earlier(before: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """What the test before was answered at this place."""
+    """Returns the answer to the test before at this place, if there is one."""
     there = 0 <= at < len(before) and not acting(before[at])
     return _swapped(answer, lambda value: before[at] if there and not acting(value) else value)
 
 
 def argument(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """The call's first argument, where it is of the answer's type, or its items are."""
+    """Returns the call's first argument as the answer, if it is of the answer's type, or its items are."""
     return _swapped(answer, lambda value: _as(args[0], value) if args else value, told=False)
 
 
 def nothing(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """The empty answer of its type."""
+    """Returns the empty answer of its type."""
     return _swapped(answer, empty, told=False)
 
 
 def always(_: Sequence[Any], at: int, args: Sequence[Any], answer: Message) -> Message:
-    """Yes, to whatever was asked with a yes or a no."""
+    """Returns True in place of an answer that is True or False; others stay as they are."""
     return _swapped(answer, lambda value: True if isinstance(value, bool) else value, told=False)
 
 
 Replacement = Callable[[Sequence[Any], int, Sequence[Any], Message], Message]
-"""Of what aux told the input before, the place among this one's answers, the arguments and the answer."""
+"""A function of the previous input's answers, and of this answer's place, arguments and value, to another answer."""
 OTHERS: tuple[Replacement, ...] = (other_of_its_type, earlier)
-"""Answers that are wrong."""
+"""Replacements by answers that are wrong."""
 IDLE: tuple[Replacement, ...] = (argument, nothing, always)
-"""Answers of an aux that does nothing."""
+"""Replacements by answers of an aux that does nothing."""
 
 
 def _swapped(answer: Message, replace: Callable[[Any], Any], *, told: bool = True) -> Message:
-    """An answer with another value. told: and with another change of its first argument, else with none at all."""
+    """Returns an answer with another value. told: and with another change of its first argument, else with none."""
     if answer["status"] != "returned":
         return answer
     kept = {key: value for key, value in answer.items() if key != "changed"}
@@ -103,7 +103,7 @@ def _swapped(answer: Message, replace: Callable[[Any], Any], *, told: bool = Tru
 
 
 def _as(given: Any, value: Any) -> Any:
-    """What was given as a value's type; the value itself where that cannot be."""
+    """Returns what was given as a value's type; the value itself if that cannot be."""
     kind = _kind(value)
     if _kind(given) == kind:
         return given
@@ -124,7 +124,7 @@ def _kind(value: Any) -> Any:
 
 
 def other(value: Any, salt: int, kept: Collection[Place] = (), place: Place = ()) -> Any:
-    """Another value of the same type and shape, as JSON; the same salt gives the same.
+    """Returns another value of the same type and shape, as JSON; the same salt gives the same.
 
     Args:
         kept: places in it that stay as they are.
@@ -167,14 +167,14 @@ def _others(value: Any, salt: int, kept: Collection[Place], place: Place) -> lis
 
 
 def items_of(value: Any) -> list[Any] | str | None:
-    """The items of a value that has some."""
+    """Returns the items of a value that has some, else None."""
     if isinstance(value, list | str):
         return value
     return next(iter(value.values())) if isinstance(value, dict) else None
 
 
 def empty(value: Any) -> Any:
-    """The value of its type that says nothing; of a tuple, of each of its items."""
+    """Returns the empty value of a value's type; of a tuple, of each of its items."""
     match value:
         case bool() | int() | float() | str() | list():
             return type(value)()
@@ -190,7 +190,7 @@ def empty(value: Any) -> Any:
 
 
 def _letter(letter: str, steps: int) -> str:
-    """Another letter or digit of its kind, so many steps on."""
+    """Returns another letter or digit of its kind, so many steps on."""
     for kind in ("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"):
         if letter in kind:
             return kind[(kind.index(letter) + steps) % len(kind)]

@@ -1,4 +1,4 @@
-"""What a pair of programs did with every input, once: a call each, and what the expressions of main came to."""
+"""One run of a pair of programs: a call with every input, and the values of main's expressions in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.sandbox.duet import Played
 ENOUGH = 0.25
 """Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
 FEWEST = 2
-"""Tests, and different results, from which on something can be told."""
+"""Minimum number of tests, and of different results, from which something can be told."""
 Site = tuple[Any, Any]
 """The first and the last value of an expression in a test."""
 

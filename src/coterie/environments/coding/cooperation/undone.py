@@ -33,11 +33,11 @@ FEWEST_ITEMS = 2
 MOST_CHANGED = 4
 """Items of an input that are left out or changed, one at a time."""
 STEP = 12
-"""To another number, with the same remainder of division by 2, 3, 4 and 6: parts are often told apart by it."""
+"""Distance to another number with the same remainders by 2, 3, 4 and 6: parts are often told apart by these."""
 FEWEST_CHANGES = 4
 """Changes of aux's answer from which on something can be told."""
 NEARLY = 0.9
-"""Share of these with which main's own part changes too, if it takes the answer off again."""
+"""Share of changes with which main's own part changes too, if it takes the answer off again."""
 NO_ACCIDENT = 4
 """Different results that an expression of aux does not equal by accident."""
 Ends = tuple[Any, Any, int]
@@ -72,7 +72,7 @@ class Undone:
         return packed and not self._shown.decides(beside, self._passed)
 
     def _arguments(self) -> Iterator[dict[int, Ends]]:
-        """Yields, for each argument of main, what an expression is that is it, or goes through its items."""
+        """Yields, for each argument of main, the ends of an expression that is it, or goes through its items."""
         for place in range(min(len(self._inputs[at]) for at in self._passed)):
             ends = {at: list(ends_of(self._inputs[at][place])) for at in self._passed}
             for depth in range(max(map(len, ends.values()))):
@@ -175,7 +175,7 @@ class Shares:
         return cls(factor, factor * answer, result - factor * answer)
 
     def other(self, played: Played) -> Shares | None:
-        """Finds those of another test, with the same factor; None if they are no whole numbers."""
+        """Returns the shares of another test, with the same factor; None if they are no whole numbers."""
         numbers = _numbers(played)
         return None if numbers is None else self._made(self.factor, *numbers)
 
@@ -210,7 +210,7 @@ def neighbours(args: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def ends_of(value: Any) -> Iterator[Ends]:
-    """Yields what an expression is that is a value, that goes through its items, and through theirs."""
+    """Yields the ends of an expression that is a value, that goes through its items, and through theirs."""
     yield value, value, 0
     items: Sequence[Any] = [value]
     for _ in range(DEEPEST):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from coterie.environments.coding.cooperation.reading import AUX, parsed
 
 Role = Literal["steers", "repeats", "value"]
-"""What an expression does: it chooses what comes next, it may do so again and again, or neither."""
+"""Effect of an expression: it chooses what comes next, it may do so again and again, or neither."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ STEERS = ("get", "pop", "setdefault", "index", "find", "remove", "startswith", "
 
 
 def watched(source: str, eye: str) -> tuple[str, Sites]:
-    """A program that tells what its expressions are, and what is known of them."""
+    """Returns a program that reports the values of its expressions, and what is known of these."""
     tree = parsed(source)
     if tree is None:
         return source, Sites()
@@ -47,7 +47,7 @@ def watched(source: str, eye: str) -> tuple[str, Sites]:
 
 
 class _Eyes(ast.NodeTransformer):
-    """Puts every expression that has a value into a call of the eye."""
+    """A transformer that puts every expression with a value into a call of the eye."""
 
     def __init__(self, eye: str) -> None:
         self.eye = eye
@@ -67,7 +67,7 @@ class _Eyes(ast.NodeTransformer):
         return node
 
     def child(self, parent: ast.AST, name: str, node: Any) -> Any:
-        """A child with eyes inside, and on itself where it is a value."""
+        """Returns a child with eyes inside, and on itself if it is a value."""
         if not isinstance(node, ast.AST) or isinstance(node, ast.pattern):
             return node
         role = _role(parent, name) if isinstance(node, ast.expr) else "value"
@@ -110,7 +110,7 @@ UNWATCHED: dict[type, tuple[str, ...]] = {
 
 
 def _role(parent: ast.AST, name: str) -> Role:
-    """What a place of the tree does."""
+    """Returns the effect of an expression at a place of the tree."""
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute):
         return "steers" if name == "args" and parent.func.attr in STEERS else "value"
     if isinstance(parent, ast.While) and name == "test":

@@ -48,7 +48,7 @@ class Problem(Task):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a program did on the hidden tests.
+    """The result of a program on the hidden tests.
 
     ran: tests in which it answered at all. timeouts: tests in which its time was over. broken: what the
     interpreter said, or which limit was met, where that is all that every test found.
@@ -62,17 +62,17 @@ class Verdict:
 
     @property
     def share(self) -> float:
-        """Of tests passed."""
+        """Share of tests passed."""
         return self.passed / self.total if self.total else 0.0
 
     @property
     def solved(self) -> bool:
-        """Every test passed, and there was one."""
+        """True if every test passed, and there was one."""
         return 0 < self.total == self.passed
 
 
 def program_of(reply: Reply, name: str = "") -> str:
-    """The program in a reply: of its fenced blocks the last that fits, or all of it; "" where it was cut.
+    """Returns the program in a reply: of its fenced blocks the last that fits, or all of it; "" where it was cut.
 
     A block fits that defines the function `name`, or a class `Solution`; without a name one that reads input. What
     shows how to use a program does not hide it.
@@ -87,7 +87,7 @@ def program_of(reply: Reply, name: str = "") -> str:
 
 
 def blocks(text: str) -> list[str]:
-    """Its fenced blocks, without the indentation that they share; one that is never closed goes to the end."""
+    """Returns a text's fenced blocks, without the indentation they share; one that is never closed goes to the end."""
     contents: list[list[str]] = []
     fence = ""
     for line in text.split("\n"):
@@ -105,7 +105,7 @@ def blocks(text: str) -> list[str]:
 async def examine(
     scene: Scene, box: JSON, problem: Problem, program: str, extra: Sequence[tuple[str, str]] = ()
 ) -> tuple[Verdict, list[Any]]:
-    """A program's verdict on a problem's hidden tests, and what becomes of it on more cases."""
+    """Returns a program's verdict on a problem's hidden tests, and its answers on more cases."""
     if problem.check:
         function, *args = question(problem, program)
         verdict = verdict_of(await boxed(scene, function, box, *args))
@@ -116,7 +116,10 @@ async def examine(
 
 
 def verdict_of(answer: Any) -> Verdict:
-    """The verdict of test code. It does not tell which test a call belongs to: some, all or none were answered."""
+    """Returns the verdict of test code.
+
+    It does not tell which test a call belongs to: some, all or none were answered.
+    """
     if answer["status"] != "ok":
         return Verdict(0, 0, 1, int(answer["status"] == "timeout"), said_of(answer))
     total, answered = max(1, answer["total"]), answer["answered"]
@@ -125,16 +128,16 @@ def verdict_of(answer: Any) -> Verdict:
 
 
 def said_of(answer: Any) -> str:
-    """What an answer says of a failure; nothing where it is none."""
+    """Returns the message of a failure; nothing if an answer is none."""
     return answer.get("message", "") or LIMITS.get(answer["status"], "")
 
 
 LIMITS = {"memory": "more than environment.memory_mb", "output": "more than environment.output_kb"}
-"""By status, the setting that a program went beyond."""
+"""Settings that a program went beyond, by the status of its answer."""
 
 
 def judge(answers: Sequence[Any]) -> Verdict:
-    """The verdict on a problem's cases, from what `tried` gave for them."""
+    """Returns the verdict on a problem's cases, from what `tried` gave for them."""
     passed = sum(answer["right"] for answer in answers)
     statuses = [answer["status"] for answer in answers]
     messages = {said_of(answer) for answer in answers}
@@ -143,21 +146,21 @@ def judge(answers: Sequence[Any]) -> Verdict:
 
 
 def whole(problem: Problem, program: str) -> str:
-    """A program after the imports and helpers it may use."""
+    """Returns a program after the imports and helpers it may use."""
     return f"{problem.preamble}\n{program}" if problem.preamble else program
 
 
 async def answers_of(
     scene: Scene, box: JSON, problem: Problem, program: str, cases: Sequence[tuple[str, str]]
 ) -> list[Any]:
-    """What becomes of a program on some cases, as `tried` says it."""
+    """Returns a program's answers on some cases, as `tried` gives them."""
     if not program.strip():
         return [{"status": "error", "message": "no program", "right": False}] * len(cases)
     return await boxed(scene, tried, box, problem.name, whole(problem, program), list(map(list, cases)))
 
 
 def question(problem: Problem, program: str) -> tuple[Callable[..., JSON], *tuple[JSON, ...]]:
-    """How a program is tried on a problem's hidden tests: a function, and what it takes after a box."""
+    """Returns the function that tries a program on a problem's hidden tests, and what it takes after a box."""
     if problem.check:
         return judged, problem.check, whole(problem, program), problem.name
     return tried, problem.name, whole(problem, program), list(map(list, problem.cases))
@@ -165,7 +168,7 @@ def question(problem: Problem, program: str) -> tuple[Callable[..., JSON], *tupl
 
 @InThread
 def tried(box: dict[str, Any], name: str, program: str, cases: list[list[str]]) -> list[Answer]:
-    """What becomes of a program on some cases. An episode's log keeps this, and not all that a program can write.
+    """Returns a program's answers on some cases. An episode's log keeps this, and not all that a program can write.
 
     Args:
         name: of its function; "" of a whole program.
@@ -189,16 +192,16 @@ def _told(name: str, wanted: str, answer: Answer) -> Answer:
 
 
 def shown_of(name: str, answer: Answer) -> str:
-    """The beginning of an answer, as Python writes it, or as a program wrote it."""
+    """Returns the beginning of an answer, as Python writes it, or as a program wrote it."""
     return (written(answer["value"]) if name else answer["output"])[: LONGEST_SHOWN + 1]
 
 
 LONGEST_SHOWN = 600
-"""Characters of what somebody wrote that anybody is shown."""
+"""Maximum characters of what somebody wrote that anybody is shown."""
 
 
 async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSON:
-    """A call into the sandbox, which answers whatever a program does; what fails besides is infrastructure.
+    """Calls a function in the sandbox, which answers whatever a program does; what fails besides is infrastructure.
 
     Raises:
         Unavailable: no sandbox could be had.
@@ -210,7 +213,7 @@ async def boxed(scene: Scene, function: Callable[..., JSON], *args: JSON) -> JSO
 
 
 def right(name: str, expected: str, answer: Answer) -> bool:
-    """Whether an answer is what a case expects. name: of the function; "" of a whole program."""
+    """Returns True if an answer is what a case expects. name: of the function; "" of a whole program."""
     if answer["status"] != "ok":
         return False
     wanted = json.loads(expected)
@@ -218,7 +221,7 @@ def right(name: str, expected: str, answer: Answer) -> bool:
 
 
 def agrees(expected: str, printed: str) -> bool:
-    """Whether an output is what is expected, as contests judge: by its words, numbers with a fraction to 1e-6."""
+    """Returns True if an output is the expected one, as contests judge: by words, numbers with a fraction to 1e-6."""
     wanted, words = expected.split(), printed.split()
     return len(wanted) == len(words) and all(map(_same_word, wanted, words))
 

@@ -15,11 +15,11 @@ from coterie.sandbox import Box
 
 
 class ProgrammingTask(PlaysData, RunsPrograms):
-    """Problems and a sandbox."""
+    """A programming task: problems, and a sandbox that runs programs."""
 
     starter: ClassVar[str] = "starter-code"
     functions: ClassVar[bool] = False
-    """Whether problems must ask for a function; else whole programs are problems too."""
+    """True if problems must ask for a function; else whole programs are problems too."""
 
     data: str = ""
     """Problems: a .jsonl, .json, .csv or .parquet file, hub:owner/name@revision#config/split, TRAIN -> TEST of two such
@@ -39,27 +39,27 @@ class ProgrammingTask(PlaysData, RunsPrograms):
     """Maximum tokens per reply. A reply that is cut off counts as empty."""
 
     def limits(self) -> Box:
-        """The sandbox's settings."""
+        """Returns the sandbox's settings."""
         limits = self.model_dump(include={"time_s", "total_s", "memory_mb", "stdin_kb", "output_kb"})
         return Box(self.sandbox, libraries=self.libraries, **limits)
 
     def reader(self) -> Problems:
-        """Programming problems."""
+        """Returns a reader of programming problems."""
         return Problems(self.functions, self.libraries, self.limits() if self.check_solutions else None)
 
     def drawn(self, split: Split, index: int) -> Problem:
-        """The embedded problem at a place of a split."""
+        """Returns the embedded problem at a place of a split."""
         return embedded.problem(split, index)
 
     def count(self, split: Split) -> int | None:
-        """How many problems a split holds; embedded ones to train on are unlimited."""
+        """Returns the number of problems in a split; None for embedded ones to train on, which are unlimited."""
         return super().count(split) if self.data or split == "train" else len(embedded.chains(split))
 
     def inert(self) -> dict[str, str]:
-        """Embedded problems come with solutions that are right."""
+        """Returns `check_solutions` as without effect on embedded problems, whose solutions are right."""
         return {} if self.data else {"check_solutions": "embedded problems are right"}
 
 
 def quote(text: str) -> str:
-    """What a role or a program wrote, bounded."""
+    """Returns a text of a role or a program, cut to LONGEST_SHOWN characters."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"

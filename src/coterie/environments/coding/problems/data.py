@@ -27,12 +27,12 @@ BENCHMARKS = {
     "livecodebench": Benchmark("hub:BAAI/TACO#ALL/train", "hub:lighteval/code_generation_lite#v6/test"),
     "bigcodebench": Benchmark(f"{MBPP}/train", "hub:bigcode/bigcodebench#default/v0.1.4"),
 }
-"""By name. Sources: the sets' own cards; APPS in the conversion that needs no script."""
+"""Benchmarks by name. Sources: the sets' own cards; APPS in the conversion that needs no script."""
 
 
 @dataclass(frozen=True)
 class Problems(Reader[Problem]):
-    """Rows as problems.
+    """A reader of rows as problems.
 
     functions: problems alone that ask for a function, not for a whole program. libraries: packages that programs may
     import. box: where each row's own solution is tried; None: none is tried.
@@ -44,11 +44,11 @@ class Problems(Reader[Problem]):
     benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
 
     def format_of(self, row: Row, where: str) -> Callable[[Row], Problem]:
-        """The set whose columns these are."""
+        """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
         return format_of(row, where)
 
     def unfit(self, item: Problem) -> str:
-        """Without a hidden test, of the wrong sort, or with packages that are not there."""
+        """Returns why a problem is unfit, if so: no hidden test, the wrong sort, or packages that are not there."""
         if not (item.cases or item.check):
             return "with no hidden test"
         if self.functions and not item.name:
@@ -59,18 +59,18 @@ class Problems(Reader[Problem]):
         return ""
 
     def words(self, item: Problem) -> tuple[str, str]:
-        """The function's name and the statement."""
+        """Returns the function's name and the statement, which tell two items apart."""
         return item.name, item.text
 
     def content(self, item: Problem) -> list[Any]:
-        """The statement and the tests."""
+        """Returns the statement and the tests."""
         return [item.name, item.text, item.cases, item.check, item.preamble]
 
     def failing(self, items: Sequence[Problem]) -> tuple[str, Mapping[int, str]]:
-        """Those whose own solution fails their tests."""
+        """Returns why no solution was tried, or nothing; and the items whose own solution fails their tests."""
         untried, wrong = golds.failing(items, self.box) if self.box else ("", {})
         return untried, {at: f"with a solution that fails its tests: {how}" for at, how in wrong.items()}
 
     def finished(self, item: Problem) -> Problem:
-        """With programs that nearly solve it, and what memory looks up."""
+        """Returns a problem with programs that nearly solve it, and with what memory looks up."""
         return replace(item, query=item.text, mutants=tuple(islice(mutations(item.solution), MUTANTS)))

@@ -26,17 +26,17 @@ from coterie.seeds import seed_of
 
 Kind = Literal["list", "string", "number"]
 CASES = 8
-"""Hidden tests of a problem."""
+"""Number of hidden tests of a problem."""
 MUTANTS = 4
-"""Programs that nearly solve it."""
+"""Maximum number of programs that nearly solve a problem."""
 NAME = "f"
 LENGTHS = (2, 3)
-"""Steps of a chain."""
+"""Possible numbers of steps of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. code: what it is in Python, of `x`. each: the same of one element `v`, where it works so.
+    """One step of a chain. code: the step in Python, of `x`. each: the same of one element `v`, where it works so.
 
     test: the element-wise condition of a step that keeps elements. last: what comes out is not of the kind
     that went in, so no step can follow.
@@ -106,28 +106,28 @@ STEPS: dict[Kind, tuple[Step, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a problem asks for."""
+    """A chain of steps: what a problem asks for."""
 
     kind: Kind
     steps: tuple[Step, ...]
 
     @property
     def text(self) -> str:
-        """As roles are told."""
+        """The chain as roles are told it."""
         return f"{NAME}(x) of a {self.kind}: {', '.join(step.words for step in self.steps)}"
 
     @property
     def split(self) -> Split:
-        """Where it belongs."""
+        """Split to which the chain belongs."""
         return split_of((self.kind, *(step.words for step in self.steps)))
 
     def program(self, name: str = NAME) -> str:
-        """A function that does it, a line a step."""
+        """Returns a function that does the chain, a line a step."""
         *first, last = [step.code for step in self.steps]
         return "\n".join([f"def {name}(x):", *(f"    x = {code}" for code in first), f"    return {last}"])
 
     def value(self, given: Any) -> Any:
-        """What it makes of an input."""
+        """Returns what the chain makes of an input."""
         for step in self.steps:
             given = _compiled(step.code)(given)
         return given
@@ -140,7 +140,7 @@ def _compiled(code: str) -> Callable[[Any], Any]:
 
 @lru_cache(maxsize=4)
 def chains(split: Split) -> tuple[Chain, ...]:
-    """Every chain of a split whose steps differ from their neighbours, in an order that mixes them."""
+    """Returns every chain of a split whose steps differ from their neighbours, in an order that mixes them."""
     made: list[Chain] = []
     for kind, steps in STEPS.items():
         for length in LENGTHS:
@@ -155,7 +155,7 @@ def chains(split: Split) -> tuple[Chain, ...]:
 
 
 def chain_of(split: Split, index: int) -> Chain:
-    """The chain at a place of a split: each held-out chain once; for training any, kind and length first."""
+    """Returns the chain at a place of a split: each held-out chain once; for training any, kind and length first."""
     if split != "train":
         return chains(split)[index]
     rng = Random(seed_of("code", split, index))
@@ -169,7 +169,7 @@ def _of(kind: Kind, length: int) -> tuple[Chain, ...]:
 
 @lru_cache(maxsize=4096)
 def problem(split: Split, index: int) -> Problem:
-    """The problem at a place of a split."""
+    """Returns the problem at a place of a split."""
     chain = chain_of(split, index)
     rng = Random(seed_of("cases", split, index))
     inputs = [{"list": [], "string": "", "number": 0}[chain.kind]]
@@ -190,7 +190,7 @@ def problem(split: Split, index: int) -> Problem:
 
 
 def an_input(kind: Kind, rng: Random, longest: int) -> Any:
-    """A random input, of at most so many elements."""
+    """Returns a random input, of at most so many elements."""
     if kind == "number":
         return rng.randint(-9, 30)
     items = [rng.randint(0, 9) for _ in range(rng.randint(1, longest))]
@@ -198,7 +198,7 @@ def an_input(kind: Kind, rng: Random, longest: int) -> Any:
 
 
 def near(chain: Chain, rng: Random) -> list[Chain]:
-    """Chains one step away that differ from it on some input: a step left out, exchanged, or out of place."""
+    """Returns chains one step away that differ from a chain on some input: a step left out, exchanged, or misplaced."""
     steps = list(chain.steps)
     others: list[list[Step]] = [steps[:at] + steps[at + 1 :] for at in range(len(steps))]
     others += [[*steps[:at], step, *steps[at + 1 :]] for at in range(len(steps)) for step in STEPS[chain.kind]]
@@ -218,20 +218,20 @@ def near(chain: Chain, rng: Random) -> list[Chain]:
 
 
 def forgetful(chain: Chain) -> Chain:
-    """The chain as the naive demonstrator has it: of three steps, the second is forgotten."""
+    """Returns the chain as the naive demonstrator has it: of three steps, the second is forgotten."""
     if len(chain.steps) < 3:
         return chain
     return Chain(chain.kind, (chain.steps[0], chain.steps[2]))
 
 
 def remembered(task: Problem, naive: float, rng: Random) -> Chain:
-    """A task's chain as the demonstrator has it in mind: with probability `naive`, forgetful."""
+    """Returns a task's chain as the demonstrator has it in mind: with probability `naive`, forgetful."""
     chain = chain_at(task)
     return forgetful(chain) if rng.random() < naive else chain
 
 
 def chain_at(task: Problem) -> Chain:
-    """The chain of an embedded problem.
+    """Returns the chain of an embedded problem.
 
     Raises:
         NotImplementedError: it is one of somebody's own.

@@ -1,4 +1,4 @@
-"""How the rows of public sets, and of one's own, become problems.
+"""Formats of the rows of public sets, and of one's own, and how they become problems.
 
 A data set is recognised by its columns: HumanEval and CoopHumanEval, MBPP, APPS, TACO, CodeContests, LiveCodeBench,
 BigCodeBench, or your own. Only hidden tests are kept. If a set marks the tests that the statement shows, these are left
@@ -25,16 +25,16 @@ from coterie.environments.published.sources import Row
 from coterie.sandbox import encode
 
 LONGEST_TESTS = 64 << 20
-"""Bytes of a row's tests, where they come packed."""
+"""Maximum bytes of a row's tests, if they come packed."""
 PYTHON3 = 3
 """CodeContests' number for the language."""
 TEXT = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 AROUND = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP")
-"""Of a pickle, what a string is written by, and what may stand around it."""
+"""Operations that may stand around a string in a pickle; those of TEXT write the string."""
 
 
 def format_of(row: Row, where: str) -> Callable[[Row], Problem]:
-    """The set whose columns these are."""
+    """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
     return told_by(FORMATS, row, where)
 
 
@@ -164,7 +164,7 @@ FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Problem]]] = {
 
 
 def instrumented(source: str) -> str:
-    """Test code in which every assert is a call of `__record__`, so that asserts are counted and none hides another."""
+    """Returns test code with calls of `__record__` as asserts, so that all are counted and none hides another."""
 
     class Recorder(ast.NodeTransformer):
         def visit_Assert(self, node: ast.Assert) -> ast.stmt:
@@ -183,13 +183,13 @@ def _text(row: Row, column: str) -> str:
 
 
 def _wanted(value: Any) -> Any:
-    """APPS wraps most values in a list of one, and nothing says which: either is right, as in its own checker."""
+    """Returns a value of APPS, most of which are wrapped in a list of one: either is right, as in its own checker."""
     alone = isinstance(value, list) and len(value) == 1
     return {"either": [encode(value), encode(value[0])]} if alone else encode(value)
 
 
 def _joined(text: Any) -> str:
-    """APPS gives standard input as text or as lines."""
+    """Returns standard input or output as text; APPS gives it as text or as lines."""
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
@@ -198,7 +198,7 @@ def _dumped(cases: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _unpacked(text: str) -> str:
-    """LiveCodeBench's tests, which it packs as a pickled string: it is read, and nothing is unpickled."""
+    """Returns LiveCodeBench's tests, which it packs as a pickled string: it is read, and nothing is unpickled."""
     try:
         json.loads(text)
     except ValueError:

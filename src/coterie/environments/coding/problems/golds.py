@@ -23,13 +23,13 @@ from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
 
 VERSION = 2
-"""Of what is kept."""
+"""Version of the outcomes that are kept."""
 SOON_S = 3.0
-"""After which time a person is told how far it is, and how often."""
+"""Seconds after which a person is told how far it is, and between such messages."""
 
 
 def failing(problems: Sequence[Problem], box: Box) -> tuple[str, dict[int, str]]:
-    """Which problems' solutions fail, and how.
+    """Finds the problems whose solutions fail, and the reasons.
 
     Returns:
         why none was tried, or nothing; and what came of those that fail, by place.
@@ -59,7 +59,7 @@ def failing(problems: Sequence[Problem], box: Box) -> tuple[str, dict[int, str]]
 
 
 def _why(verdict: Verdict) -> str:
-    """How a solution failed, in one line, and which setting may mend it."""
+    """Returns the reason why a solution failed, in one line, and which setting may mend it."""
     if verdict.timeouts:
         return f"{verdict.timeouts} of {verdict.total} tests took longer than environment.time_s"
     if verdict.broken:
@@ -68,7 +68,7 @@ def _why(verdict: Verdict) -> str:
 
 
 def solves(problem: Problem, program: str, box: Box) -> Verdict:
-    """A program's verdict on a problem's hidden tests, outside any episode."""
+    """Returns a program's verdict on a problem's hidden tests, outside any episode."""
     function, *args = question(problem, program)
     answer = function(box.json(), *args)
     return verdict_of(answer) if problem.check else judge(answer)
@@ -84,7 +84,7 @@ def _file() -> Path:
 
 
 def _known() -> dict[str, str]:
-    """What is kept: a line each, its key and, where it does not solve, why."""
+    """Returns the outcomes that are kept, by key: the reason of a failure, or "" for a solution that solves."""
     try:
         lines = _file().read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -98,7 +98,7 @@ def _known() -> dict[str, str]:
 
 
 def _keep(key: str, reason: str) -> None:
-    """Keeps one; a folder that cannot be written costs the time of trying again."""
+    """Keeps an outcome; a folder that cannot be written costs the time of trying again."""
     try:
         _file().parent.mkdir(parents=True, exist_ok=True)
         with _file().open("a", encoding="ascii") as file:

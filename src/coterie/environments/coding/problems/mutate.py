@@ -15,11 +15,11 @@ OTHER: dict[type, type] = {
     ast.And: ast.Or, ast.Or: ast.And, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
     ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.BitXor: ast.BitAnd, ast.LShift: ast.RShift,
 }  # fmt: skip
-"""What an operator becomes."""
+"""Operators, by the operator that each of them replaces."""
 
 
 def mutations(source: str) -> Iterator[str]:
-    """The program with one change each, from its top; nothing where it does not parse, or nests too deep."""
+    """Yields the program with one change each, from its top; nothing if it does not parse, or nests too deep."""
     if (tree := tree_of(source)) is None:
         return
     for node in list(ast.walk(tree)):
@@ -35,7 +35,7 @@ def mutations(source: str) -> Iterator[str]:
 
 
 def _change(node: ast.AST) -> tuple[str, Any] | None:
-    """A field of a node and what it becomes; None where there is nothing to change."""
+    """Returns a field of a node and what it becomes; None where there is nothing to change."""
     change: tuple[str, Any] | None = None
     match node:
         case ast.BinOp(op=op) | ast.AugAssign(op=op) | ast.BoolOp(op=op) if type(op) in OTHER:
