@@ -45,6 +45,12 @@ def test_what_takes_too_much_is_refused_and_the_next_is_answered(task, reason, w
     assert list(works.ask("count", 2)) == [0, 1]
 
 
+def test_each_answer_may_take_as_long_as_the_first(works):
+    computing = Apart("tests.works:compute")
+    assert list(computing.ask(5)) == [0] * 5
+    computing.close()
+
+
 def test_its_imports_do_not_count(works):
     assert works.one("allocate", 90 << 20) == 90 << 20
 
@@ -100,6 +106,16 @@ def test_a_fork_has_a_process_of_its_own(works):
         _, theirs = works.ask("know")
         os._exit(int(theirs == mine))
     assert os.waitpid(child, 0)[1] == 0
+    assert list(works.ask("know"))[1] == mine
+
+
+def test_a_fork_does_not_end_the_process_of_another(works):
+    _, mine = works.ask("know")
+    child = os.fork()
+    if not child:
+        works.close()
+        os._exit(0)
+    os.waitpid(child, 0)
     assert list(works.ask("know"))[1] == mine
 
 

@@ -118,10 +118,17 @@ def one_cell(file: Path) -> Path:
     return table(file, {"a": ["x" * (1 << 28)]}, compression="zstd", use_dictionary=False)
 
 
-@pytest.mark.parametrize("make", [one_text, many_rows, one_cell])
-def test_a_parquet_bomb_is_refused(make, tmp_path):
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (one_text, "it takes more than 200 MB"),
+        (many_rows, "it unpacks to more"),
+        (one_cell, "it takes more than 200 MB"),
+    ],
+)
+def test_a_parquet_bomb_is_refused(make, reason, tmp_path):
     file = make(tmp_path / "bomb.parquet")
-    with pytest.raises(TooMuch, match=r"it unpacks to more than|it takes more than"):
+    with pytest.raises(TooMuch, match=reason):
         list(parquet(file))
 
 

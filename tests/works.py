@@ -29,3 +29,12 @@ def work(task, number=0):
         case "know":
             yield sorted(os.environ)
             yield os.getpid()
+
+
+def compute(count):
+    """Answers so many times, each after half a second of a processor."""
+    for _ in range(count):
+        until = time.process_time() + 0.5
+        while time.process_time() < until:
+            pass
+        yield 0

@@ -165,6 +165,7 @@ def test_a_strangers_run_stays_one_when_its_steps_are_changed(honest, watched, t
     mine.change(config, 1)
     trust._made.clear()
     assert trust.is_mine(mine.folder)
+    assert not trust.is_mine(mine.folder, b"what stood there when it was read")
 
 
 def test_a_config_that_is_changed_while_it_is_checked_is_not_the_one_that_is_run(honest, tmp_path, monkeypatch):
