@@ -78,8 +78,8 @@ def test_what_is_to_go_by_hand():
         asked[0], Rewarded("a", 0, 2.0, "r"), asked[1], Rewarded("b", 1, 9.0, "r"), Rewarded(None, None, 1.0, "r"),
         asked[2], Rewarded("a", 2, 4.0, "r"), Rewarded(None, None, 6.0, "r"),
     ]  # fmt: skip
-    assert to_go(events, [(0, "a"), (2, "a")], "a", 0.5, 0.9) == pytest.approx([2 + 0.5 + 0.9 * (4 + 3), 7.0])
-    assert to_go(events, [(1, "b")], "b", 1.0, 0.9) == pytest.approx([9 + 1 + 6])
+    assert to_go(events, [(0, "a"), (2, "a")], 0.5, 0.9) == pytest.approx([2 + 0.5 + 0.9 * (4 + 3), 7.0])
+    assert to_go(events, [(1, "b")], 1.0, 0.9) == pytest.approx([9 + 1 + 6])
 
 
 @pytest.mark.parametrize("weight", [0.5, 2.0])

@@ -115,7 +115,7 @@ def test_a_reply_earns_its_own_reward_and_no_neighbours():
     }  # fmt: skip
     # discounted by 0.5: the next point came to 1 + 0.1
     decisions = [(1, "worker#0"), (1, "worker#1"), (3, "worker")]
-    assert to_go(cursor.events, decisions, "worker", 1.0, 0.5) == pytest.approx([5.75, 7.75, 1.1])
+    assert to_go(cursor.events, decisions, 1.0, 0.5) == pytest.approx([5.75, 7.75, 1.1])
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_what_a_role_does_pays_in_all_its_later_replies_side_by_side():
         Rewarded("worker#1", 1, 2.0, "local"),
     ]
     points = [(0, "worker"), (1, "worker#0"), (1, "worker#1")]
-    assert to_go(events, points, "worker", 1.0, 0.5) == [1.5, 1.0, 2.0]
+    assert to_go(events, points, 1.0, 0.5) == [1.5, 1.0, 2.0]
 
 
 def test_one_of_several_prompts_that_outgrew_the_context_is_counted_by_role_and_is_no_success():

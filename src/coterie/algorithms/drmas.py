@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from coterie.algorithms.base import RoleBaseline
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected
+from coterie.kernel.group import Collected, Member
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import Count, episodes
+from coterie.sampling.episodes import TEAM, WHOLE, by_role, collected, play_episodes
 
 
 class DrMAS(RoleBaseline):
@@ -18,17 +20,18 @@ class DrMAS(RoleBaseline):
     with A = R).
     """
 
-    count: Count = "reply"
+    count: Literal["episode", "reply"] = "reply"
     """reply: an episode counts once per reply of the role, as in the paper's code. episode: it counts once."""
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task, grouped by role."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            count=self.count,
-            own=self.own,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            whose = role if self.own else TEAM
+            if self.count == "reply":
+                members = episode.replies(drawn, self.team_weight, whose)
+            else:
+                members = [episode.member(drawn, self.team_weight, whose)]
+            lots.setdefault((WHOLE, role), []).extend(members)
+        return collected(play, task, played, lots)

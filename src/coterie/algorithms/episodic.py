@@ -10,7 +10,7 @@ from coterie.algorithms.base import Algorithm
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected, Group, Member
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import WHOLE, by_role, collected, play_episodes
 
 
 class Episodic(Algorithm):
@@ -23,15 +23,11 @@ class Episodic(Algorithm):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task, with one group per role."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            own=True,
-            lone=True,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            lots.setdefault((WHOLE, role), []).append(episode.member(drawn, self.team_weight, role))
+        return collected(play, task, played, lots, least=1)
 
 
 def over_the_step(

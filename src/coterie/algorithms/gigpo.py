@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
 from coterie.algorithms.base import RoleBaseline, State
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected, Group
+from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import WHOLE, Episode, by_role, by_team, collected, play_episodes
 
 
 class GiGPO(RoleBaseline):
@@ -63,17 +64,39 @@ class GiGPO(RoleBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task, and also groups replies to the same prompts in them."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role" if self.own else "team",
-            own=self.own,
-            step_weight=self.step_weight,
-            discount=self.discount,
-            history=self.history,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in (by_role if self.own else by_team)(played):
+            lots.setdefault((WHOLE, role), []).append(episode.member(drawn, self.team_weight, role))
+        found = collected(play, task, played, lots)
+        return replace(found, groups=(*found.groups, *self._at_states(task, played)))
+
+    def _at_states(self, task: Task, played: Sequence[Episode]) -> list[Group]:
+        """Returns groups of two and more replies of a role to the same prompt, wherever in the task's episodes.
+
+        With a history, there are further groups of those of which so many earlier prompts of the role are equal too,
+        for each number up to it. The path of their keys is `state N+K`, with K earlier prompts.
+        """
+        lots: dict[tuple[str, tuple[tuple[int, ...], ...]], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            for one, member in zip(drawn, episode.to_go(drawn, self.team_weight, self.discount), strict=True):
+                before = [
+                    other.sample.prompt_ids
+                    for other in drawn
+                    if other.point < one.point and other.speaker == one.speaker
+                ]
+                for earlier in range(min(len(before), self.history) + 1):
+                    prompts = (*before[len(before) - earlier :], one.sample.prompt_ids)
+                    lots.setdefault((role, prompts), []).append(member)
+        return [
+            Group(_key(task, number, role, len(prompts) - 1), "prompt", tuple(members), weight=self.step_weight)
+            for number, ((role, prompts), members) in enumerate(lots.items())
+            if len(members) > 1
+        ]
+
+
+def _key(task: Task, number: int, role: str, earlier: int) -> Key:
+    return Key(task.id, 0, f"state {number}+{earlier}" if earlier else f"state {number}", role)
 
 
 def _weight(group: Group, power: float) -> float:

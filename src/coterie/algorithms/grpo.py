@@ -8,7 +8,7 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import TEAM, WHOLE, by_team, collected, play_episodes
 
 
 class GRPO(GroupBaseline):
@@ -29,4 +29,6 @@ class GRPO(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task."""
-        return await episodes(play, task, num_generations=self.num_generations, team_weight=self.team_weight)
+        played = await play_episodes(play, task, self.num_generations)
+        members = [episode.member(drawn, self.team_weight) for _, episode, drawn in by_team(played)]
+        return collected(play, task, played, {(WHOLE, TEAM): members})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from pydantic import Field
 
 from coterie.algorithms.base import GroupBaseline
 from coterie.algorithms.credit import Credit
 from coterie.errors import ConfigError, nearest
 from coterie.kernel.environment import Environment, Task
-from coterie.kernel.group import Collected
+from coterie.kernel.episode import Rewarded
+from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import WHOLE, Episode, by_role, collected, play_episodes
 
 
 class HierarchicalGRPO(GroupBaseline):
@@ -43,12 +47,30 @@ class HierarchicalGRPO(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task; groups them by attempted prompt, and by each other role."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            own=True,
-            within=self.attempts,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            if role not in self.attempts:
+                lots.setdefault((WHOLE, role), []).append(episode.member(drawn, self.team_weight, role))
+        found = collected(play, task, played, lots)
+        attempts = [group for episode in played for group in self._within(play, task, episode)]
+        return replace(found, groups=(*found.groups, *attempts))
+
+    def _within(self, play: Play, task: Task, episode: Episode) -> Iterator[Group]:
+        """Yields groups of two and more attempts at one prompt of an episode, each with its own local rewards."""
+        earned: dict[tuple[int, str], float] = {}
+        for event in episode.log.events:
+            if isinstance(event, Rewarded) and event.role:
+                place = event.point or 0, event.role
+                earned[place] = earned.get(place, 0.0) + event.value
+        lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
+        for one in episode.drawn:
+            if one.sample.role in self.attempts:
+                value = earned.get((one.point, one.speaker), 0.0)
+                member = Member((one.sample,), (value,), episode=episode.number)
+                lots.setdefault((one.sample.role, one.sample.prompt_ids), []).append(member)
+        for number, ((role, _), members) in enumerate(lots.items()):
+            if len(members) > 1:
+                yield Group(Key(task.id, 0, f"attempts {episode.number}.{number}", role), "prompt", tuple(members))
+            else:
+                play.budget.dropped["lone"] += 1

@@ -7,9 +7,9 @@ from statistics import fmean
 from coterie.algorithms.base import RoleBaseline
 from coterie.algorithms.credit import CREDIT
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected, Group
+from coterie.kernel.group import Collected, Group, Member
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import TEAM, WHOLE, by_role, collected, play_episodes
 
 
 class MainSubGRPO(RoleBaseline):
@@ -26,15 +26,12 @@ class MainSubGRPO(RoleBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task, grouped by role; each reply is a member."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            count="reply",
-            own=self.own,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            replies = episode.replies(drawn, self.team_weight, role if self.own else TEAM)
+            lots.setdefault((WHOLE, role), []).extend(replies)
+        return collected(play, task, played, lots)
 
     def advantages(self, group: Group) -> tuple[float, ...]:
         """Computes the advantage of each episode's return, divided by the number of the episode's members."""

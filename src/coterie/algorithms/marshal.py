@@ -12,7 +12,7 @@ from coterie.algorithms.episodic import Episodic, over_the_step
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected, Group, Member
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import WHOLE, by_role, collected, play_episodes
 
 
 class Marshal(Episodic):
@@ -30,17 +30,11 @@ class Marshal(Episodic):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task, with one group per role; each reply is a member."""
-        return await episodes(
-            play,
-            task,
-            num_generations=self.num_generations,
-            team_weight=self.team_weight,
-            by="role",
-            count="reply",
-            own=True,
-            lone=True,
-            to_come=self.discount,
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in by_role(played):
+            lots.setdefault((WHOLE, role), []).extend(episode.to_go(drawn, self.team_weight, self.discount))
+        return collected(play, task, played, lots, least=1)
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """Standardises the returns of each role's replies over the step."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from coterie.algorithms.base import GroupBaseline
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected
-from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.kernel.episode import Asked, Event, TurnBegan
+from coterie.kernel.group import Collected, Member
+from coterie.kernel.play import Drawn, Play
+from coterie.sampling.episodes import WHOLE, Episode, by_role, by_team, collected, play_episodes
 
 
 class MASGRPO(GroupBaseline):
@@ -30,6 +32,29 @@ class MASGRPO(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task."""
-        return await episodes(
-            play, task, num_generations=self.num_generations, team_weight=self.team_weight, by=self.by
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        lots: dict[tuple[str, str], list[Member]] = {}
+        for role, episode, drawn in (by_role if "role" in self.by else by_team)(played):
+            for path, part in _by_turn(episode, drawn).items() if "turn" in self.by else [(WHOLE, drawn)]:
+                lots.setdefault((path, role), []).append(episode.member(part, self.team_weight))
+        return collected(play, task, played, lots)
+
+
+def _by_turn(episode: Episode, drawn: Sequence[Drawn]) -> dict[str, list[Drawn]]:
+    """Returns samples of an episode by the path of their turn, in order."""
+    turns = turns_of(episode.log.events)
+    lots: dict[str, list[Drawn]] = {}
+    for one in drawn:
+        lots.setdefault(f"turn {turns[one.point]}", []).append(one)
+    return lots
+
+
+def turns_of(events: Sequence[Event]) -> list[int]:
+    """Returns the turn of each decision point of an episode; -1 before the first turn mark."""
+    turn, turns = -1, list[int]()
+    for event in events:
+        if isinstance(event, TurnBegan):
+            turn = event.number
+        elif isinstance(event, Asked):
+            turns.append(turn)
+    return turns

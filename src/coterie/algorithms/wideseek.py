@@ -10,7 +10,7 @@ from coterie.algorithms.credit import CREDIT
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
-from coterie.sampling.episodes import episodes
+from coterie.sampling.episodes import TEAM, WHOLE, collected, play_episodes
 
 
 class WideSeek(GroupBaseline):
@@ -31,9 +31,9 @@ class WideSeek(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays `num_generations` episodes of a task; each reply is a member."""
-        return await episodes(
-            play, task, num_generations=self.num_generations, team_weight=self.team_weight, count="reply"
-        )
+        played = await play_episodes(play, task, self.num_generations)
+        replies = [reply for episode in played for reply in episode.replies(episode.drawn, self.team_weight)]
+        return collected(play, task, played, {(WHOLE, TEAM): replies})
 
     def advantages(self, group: Group) -> tuple[float, ...]:
         """Computes the advantage of each episode's return, times each reply's share of its episode."""
