@@ -1,6 +1,7 @@
 """`coterie eval --log`: episodes for Inspect and for verifiers, read by both where they are installed."""
 
 import importlib.util
+import itertools
 import json
 
 import pytest
@@ -140,6 +141,19 @@ def test_what_scored_a_sample_is_no_reply_and_long_texts_are_put_back(tmp_path):
         ("", '[["user", "long"]]', reward) for reward in (1.0, 0.0, 0.5, 0.25)
     ]
     assert found.passed == 1
+
+
+def test_texts_that_a_log_keeps_apart_are_put_back_once_and_within_bounds(tmp_path):
+    """Each of six texts names the next one fifty times: put back over and over they would make 50^6 words."""
+    kept = {name: f"attachment://{after} " * 50 for name, after in itertools.pairwise("abcdef0")}
+    sample = {"id": 1, "epoch": 1, "input": "attachment://a", "scores": {"s": {"value": 1}}, "attachments": kept}
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps({"eval": {}, "samples": [sample]}))
+    assert read(path).rows[0].prompt == kept["a"]
+    many = {"input": "attachment://a " * 20_000, "attachments": {"a": "x" * 100_000}}
+    path.write_text(json.dumps({"eval": {}, "samples": [sample | many]}))
+    with pytest.raises(ConfigError, match="the prompts have more than 268,435,456 characters"):
+        read(path)
 
 
 def test_what_cannot_be_written_or_read_is_told_before_anything_is_played(tmp_path):

@@ -40,6 +40,8 @@ LARGEST_REWARD = 1e100
 """Largest size of a number that may be a reward: squares of larger ones have no end."""
 MOST = 2_000_000
 """Maximum number of records of a file."""
+MOST_TEXT = 256 << 20
+"""Maximum number of characters of a log's prompts, with the texts put back that it keeps apart."""
 WRITER = "coterie"
 """Name under which a log of `coterie eval` gives the version that wrote it."""
 
@@ -372,7 +374,7 @@ def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
         raise ConfigError(f"{source}: no score '{asked.reward}'{nearest(asked.reward, names)}; it has {_named(names)}")
     name = asked.reward or next(iter(names))
     rows: list[Row] = []
-    passed = 0
+    passed, left = 0, MOST_TEXT
     for record in records:
         value = ((record.get("scores") or {}).get(name) or {}).get("value")
         reward = _number(GRADES.get(value, value) if isinstance(value, str) else value)
@@ -383,7 +385,9 @@ def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
         calls = _played(record.get("events") or ())
         first = {event.get("role") or "": event["input"] for event in reversed(calls)} or {"": record["input"]}
         for role, prompt in sorted(first.items()):
-            rows.append(Row(_text(record["id"]), _whole(_said(prompt), kept), reward, role))
+            text = _whole(_said(prompt), kept, left)
+            left -= len(text)
+            rows.append(Row(_text(record["id"]), text, reward, role))
     return Rollouts(source, tuple(rows), "groups: the epochs of a sample", f"rewards: the score {name}", passed)
 
 
@@ -405,12 +409,18 @@ def _said(prompt: object) -> object:
     return [[message.get("role"), message.get("content")] for message in prompt]
 
 
-def _whole(prompt: object, kept: Mapping[str, str]) -> str:
-    """Returns a prompt as text, with the long texts that are kept apart put back."""
-    text = _text(prompt)
-    for name in re.findall("attachment://([0-9a-f]{1,64})", text):
-        text = text.replace(f"attachment://{name}", str(kept.get(name, name)))
-    return text
+def _whole(prompt: object, kept: Mapping[str, object], most: int) -> str:
+    """Returns a prompt as text, with the long texts that are kept apart put back; what these name is left as it is.
+
+    Raises:
+        ValueError: it has more than `most` characters.
+    """
+    text, pattern = _text(prompt), "attachment://([0-9a-f]{1,64})"
+    names = re.findall(pattern, text)
+    texts = {name: str(kept.get(name, name)) for name in set(names)}
+    if len(text) + sum(len(texts[name]) for name in names) > most:
+        raise ValueError(f"the prompts have more than {MOST_TEXT:,} characters with the texts that it keeps apart")
+    return re.sub(pattern, lambda found: texts[found[1]], text)
 
 
 def _ours(folder: Path) -> Rollouts:
