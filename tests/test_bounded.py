@@ -79,6 +79,10 @@ def test_every_file_of_a_run_has_bounds(tmp_path, monkeypatch):
     bomb(run.folder / "episodes/step-00001.jsonl.gz", 2 * SMALL)
     with pytest.raises(CheckpointError, match=r"step-00001.jsonl.gz is refused: it unpacks to more than .* bytes"):
         run.episodes(1)
+    with gzip.open(run.folder / "episodes/step-00002.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"task": [[] for _ in range(100_000)]}))
+    with pytest.raises(CheckpointError, match="it holds hardly anything but lists and objects"):
+        run.episodes(2)
     monkeypatch.setattr(folder, "LARGEST_METRICS", 100)
     (run.folder / "metrics.jsonl").write_text('{"step": 1}\n' * 100)
     with pytest.raises(CheckpointError, match=r"metrics.jsonl is refused: it has more than 100 bytes"):

@@ -6,8 +6,9 @@ import gzip
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from coterie.apart import MEMORY, Apart, Refused
 
@@ -24,7 +25,7 @@ class TooMuch(ValueError):
     """A file holds more than it may."""
 
 
-def opened(file: Path) -> IO[bytes]:
+def opened(file: Path) -> BufferedReader:
     """Opens an ordinary file; a pipe or a device would be waited for, or never end.
 
     Raises:

@@ -117,9 +117,9 @@ def train(
     old = None if resume is None else Run.open(resume)
     if old is not None:
         old.check_trusted()
-    config = str(resume / "config.toml") if resume and config is None else config
     given = flags({"model": model, "kind": kind, "algorithm": algorithm, "lr": lr, "steps": steps})
-    resolved = load_config(str(config), [*given, *map(tracked, tracker or ()), *(sets or ())])
+    overrides = [*given, *map(tracked, tracker or ()), *(sets or ())]
+    resolved = old.config_with(overrides) if old and config is None else load_config(str(config), overrides)
     if out is not None:
         check_free(out)  # before torch is loaded, which takes seconds
     _check_models(resolved)

@@ -2,12 +2,15 @@
 
 import copy
 import errno
+import io
+import logging
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from coterie.errors import ConfigError
@@ -97,3 +100,14 @@ def test_under_a_limit_of_address_space_too(tmp_path):
         [sys.executable, "-c", LIMITED, str(tmp_path / "large")], capture_output=True, text=True, check=True
     )
     assert "there is not enough memory to load it" in done.stdout, done.stderr
+
+
+def test_names_of_tensors_reach_no_terminal_as_they_are(tmp_path, monkeypatch):
+    handler = next(each for each in logging.getLogger("transformers").handlers if type(each) is logging.StreamHandler)
+    monkeypatch.setattr(handler, "stream", io.StringIO())
+    odd = "\x1b]0;owned\x07\x1b[2J\u202e"
+    folder = rewritten(tmp_path / "model", lambda weights: weights | {odd: torch.ones(1)})
+    load_model(str(folder))
+    err = handler.stream.getvalue()
+    assert "owned" in err
+    assert not set(odd) - set("[]0;owned2J") & set(err)

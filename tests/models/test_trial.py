@@ -24,8 +24,16 @@ def changed(folder, **parts):
 
 SPLIT = {"type": "Split", "behavior": "Isolated", "invert": False}
 TWICE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 64}
+REPLACE = {"type": "Replace", "content": "b"}
 BOMBS = {
     "pattern": {"pre_tokenizer": SPLIT | {"pattern": {"Regex": "(a+)+[^a]"}}},
+    "decodes": {
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [{"type": "Fuse"}, REPLACE | {"pattern": {"Regex": "(?:a|a){20}(?!.)"}}],
+        }
+    },
+    "one sign": {"normalizer": REPLACE | {"pattern": {"Regex": "(?:q|q){20}(?!.)"}}},
     "grows": {"normalizer": {"type": "Sequence", "normalizers": [TWICE] * 6}},
 }
 

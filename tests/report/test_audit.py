@@ -2,18 +2,22 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from coterie.config.resolve import load_config
 from coterie.errors import ConfigError
+from coterie.kernel.group import Key
 from coterie.models.load import save_model
 from coterie.report.audit import audit
-from coterie.report.rollouts import Asked, read
+from coterie.report.rollouts import Asked, _rows_of, read
 from coterie.run.train import train
+from tests.algorithms.made import replies
 from tests.toys import tiny
 
 TEAM = [
@@ -319,6 +323,15 @@ def test_none_of_our_groups_mixes(algorithm, tmp_path):
     assert not found.computed
     with pytest.raises(ConfigError, match="have no effect on a run folder"):
         read(run.folder, Asked(group="uid"))
+
+
+@pytest.mark.parametrize(("role", "roles"), [("planner", ["planner", "proposer"]), ("team", ["team", "team"])])
+def test_a_group_of_ours_is_looked_at_by_its_members_and_not_by_its_name(role, roles):
+    """A group of the whole team compares whole episodes, and is meant to."""
+    group = replace(replies((0, "planner", 1.0, 1), (1, "proposer", 0.0, 1)), key=Key("t", 0, "*", role))
+    played = SimpleNamespace(collected=SimpleNamespace(groups=[group]), advantages=[(1.0, -1.0)])
+    run = SimpleNamespace(episodes=lambda step: [played])
+    assert [row.role for row in _rows_of(run, 1)] == roles
 
 
 def test_the_page_shows_what_is_printed_of_a_team_whose_prompts_are_one_group(tmp_path, monkeypatch):

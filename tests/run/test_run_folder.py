@@ -858,7 +858,7 @@ def test_a_checkpoints_file_that_cannot_be_read_is_one_line(made, name):
     (made.checkpoints.path(1) / name).unlink()
     (made.checkpoints.path(1) / name).mkdir()
     with (
-        pytest.raises(CheckpointError, match=rf"{name} cannot be read \(Is a directory\); put it back"),
+        pytest.raises(CheckpointError, match=rf"{name} cannot be read \(it is no ordinary file\); put it back"),
         made.checkpoints.reading(),
     ):
         pass

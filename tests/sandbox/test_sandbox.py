@@ -313,6 +313,13 @@ def test_an_unknown_library_is_one_line():
         calls(Box(libraries=("nothing_here",)).json(), PROGRAM, [["f", [1]]])
 
 
+def test_a_library_in_a_package_is_refused_before_the_package_is_imported(monkeypatch, tmp_path):
+    (tmp_path / "evil_package.py").write_text("raise SystemExit")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"'evil_package\.x'; name a package alone"):
+        calls(Box(libraries=("evil_package.x",)).json(), PROGRAM, [["f", [1]]])
+
+
 def test_what_no_program_of_ours_would_say_is_malformed():
     returned = '{"status": "returned", "value": {"range": [0, 1, %d]}}'
     assert read(returned % 1, ("returned",))["status"] == "returned"

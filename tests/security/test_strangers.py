@@ -182,6 +182,80 @@ def test_a_config_that_is_changed_while_it_is_checked_is_not_the_one_that_is_run
     assert "evil.py" in (folder / "config.toml").read_text(), "or nothing was changed"
 
 
+def test_a_config_that_is_changed_after_it_was_checked_is_not_the_one_that_goes_on(
+    honest, watched, tmp_path, monkeypatch
+):
+    canary, _ = watched
+    folder = plain(honest, tmp_path / "run")
+    (folder / "evil.py").write_text(EVIL)
+    sound = (folder / "config.toml").read_text()
+    evil = re.sub(r'(\[environment\]\nname = )".*"', r'\1"evil.py:Env"', sound)
+    check = trust.check
+
+    def changes(*args, **kwargs):
+        check(*args, **kwargs)
+        (folder / "config.toml").write_text(evil)
+
+    monkeypatch.setattr(trust, "check", changes)
+    code, _, err = call("train", "--resume", str(folder), "--set", "train.steps=2", "--no-test")
+    assert (code, "was not made by you" in err) == (2, True)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "episodes"])
+def test_nothing_is_written_into_a_folder_that_a_strangers_link_leads_to(name, honest, watched, tmp_path):
+    folder = plain(honest, tmp_path / "run")
+    (folder / name).rename(tmp_path / "mine")
+    (folder / name).symlink_to(tmp_path / "mine")
+    before = sorted((tmp_path / "mine").rglob("*"))
+    code, _, err = call("train", "--resume", str(folder), "--set", "train.steps=2", "--no-test")
+    assert (code, "is a link, and the run was not made by you" in err) == (2, True), err
+    assert sorted((tmp_path / "mine").rglob("*")) == before
+
+
+def test_a_checkpoint_has_no_links(honest, watched, tmp_path):
+    """What a link leads to would be hashed, loaded and exported."""
+    folder = plain(honest, tmp_path / "run")
+    policies = folder / "checkpoints/step-00001/policies"
+    (policies / "pilot").rename(tmp_path / "mine")
+    (policies / "pilot").symlink_to(tmp_path / "mine")
+    for words in (["memory", str(folder)], ["export", str(folder), "--out", str(tmp_path / "out")]):
+        code, _, err = call(*words)
+        assert (code, "leads out of the checkpoint" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"), [("checkpoints/step-00001/manifest.json", "memory"), ("ledger.jsonl", "ledger")]
+)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(name, reader, honest, watched, tmp_path):
+    folder = plain(honest, tmp_path / "run")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    code, _, err = call(reader, str(folder))
+    assert (code, err.count("\n")) == (2, 1), err
+
+
+def test_a_file_that_a_manifest_names_is_an_ordinary_one_of_the_checkpoint(honest, watched, tmp_path):
+    folder = plain(honest, tmp_path / "run")
+    manifest = folder / "checkpoints/step-00001/manifest.json"
+    sound = json.loads(manifest.read_text())
+    for name in ("/dev/zero", "../step-00000/progress.json"):
+        manifest.write_text(json.dumps(sound | {name: [0, "x"]}))
+        code, _, err = call("memory", str(folder))
+        assert (code, "leads out of the checkpoint" in err) == (2, True), err
+
+
+def test_steps_that_a_ledger_or_metrics_claim_are_not_counted_up_to(honest, watched, tmp_path):
+    folder = plain(honest, tmp_path / "run")
+    lines = [{"at": "began", "step": 0, "ahead": 0, "incarnation": 0}, {"at": "began", "step": 10**9}]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 10**9}) + "\n")
+    _, out, err = call("ledger", str(folder))
+    assert len(out + err) < 1_000_000
+
+
 @pytest.mark.parametrize("name", [".report.html", ".config.toml", ".owner", "metrics.jsonl", "lock", "failed.txt"])
 def test_nothing_is_written_through_a_link_that_a_stranger_put_there(name, honest, watched, tmp_path):
     run = plain(honest, tmp_path / "run")

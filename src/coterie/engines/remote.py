@@ -85,7 +85,7 @@ class RemoteConfig(Settings):
     @classmethod
     def _plain_url(cls, url: str) -> str:
         parts = urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.hostname):
+        if url and (parts.scheme not in ("http", "https") or not parts.hostname or url.split() != [url]):
             raise ValueError("write it as https://HOST/v1")
         if parts.username or parts.password or parts.query:
             raise ValueError("a key is given by key_variable, never in the address")

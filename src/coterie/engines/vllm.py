@@ -82,7 +82,7 @@ class VLLMConfig(EngineConfig):
     @field_validator("url")
     @classmethod
     def _whole_url(cls, url: str) -> str:
-        if url and not (urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname):
+        if url and not (urlsplit(url).scheme in ("http", "https") and urlsplit(url).hostname and url.split() == [url]):
             raise ValueError("it is not of the form http://HOST:PORT")
         return url
 

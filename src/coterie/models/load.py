@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -14,10 +16,11 @@ import torch
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, get_logger
 
 from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
+from coterie.kernel.safe import plain
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG, GGUF, check_there
 from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
@@ -44,6 +47,19 @@ def no_finish(logits: torch.Tensor) -> torch.Tensor:
 
 
 disable_progress_bar()  # loading is quick or shown by the caller
+
+
+def _plainly(record: logging.LogRecord) -> bool:
+    """Makes what the library logs safe on a terminal: it quotes names of tensors, which may be anybody's."""
+    record.msg, record.args = plain(COLOURS.sub("", record.getMessage())), ()
+    return True
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""What the library writes to colour its reports."""
+get_logger()  # which makes its handlers
+for handler in logging.getLogger("transformers").handlers:
+    handler.addFilter(_plainly)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
@@ -38,6 +39,8 @@ ALPHABETS = (
     "aeiou 019.,!\n'Ωñ中\U0001f600",
 )
 """Signs of which long test texts are made: a pattern that goes back and forth takes for ever at one of them."""
+MOST_SIGNS = 100
+"""Maximum number of letters and digits of the tokenizer's own patterns, of each of which such a text is made too."""
 
 
 def check_tokenizer(folder: Path, where: str) -> None:
@@ -72,7 +75,9 @@ def _check(file: str, size: int, digest: str) -> None:
 
 
 def tried(file: str) -> Iterator[Any]:
-    """Yields the numbers of tokens of long texts, of one sign each and of several."""
+    """Yields the lengths of long texts that were encoded and decoded: of one sign each, and of several."""
     tokenizer, chance = Tokenizer.from_file(file), Random(0)
-    for signs in ALPHABETS:
-        yield len(tokenizer.encode("".join(chance.choices(signs, k=LONG))).ids)
+    patterns = "".join(re.findall(r'"Regex":\s*("(?:[^"\\]|\\.)*")', Path(file).read_text(encoding="utf-8")))
+    for signs in (*ALPHABETS, *sorted(filter(str.isalnum, set(patterns)))[:MOST_SIGNS]):
+        encoded = tokenizer.encode("".join(chance.choices(signs, k=LONG)))
+        yield len(tokenizer.decode(encoded.ids))

@@ -15,12 +15,17 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie.apart import MEMORY, Apart, Refused
 from coterie.bounded import parquet
 from coterie.errors import ConfigError, first_line, nearest
 from coterie.kernel.group import Key
+from coterie.run.trust import reading
+from coterie.sampling.episodes import TEAM
+
+if TYPE_CHECKING:
+    from coterie.run.folder import Run
 
 Record = Mapping[str, Any]
 LARGEST = 2 << 30
@@ -423,21 +428,26 @@ def _whole(prompt: object, kept: Mapping[str, object], most: int) -> str:
     return re.sub(pattern, lambda found: texts[found[1]], text)
 
 
+def _rows_of(run: Run, step: int) -> Iterator[Row]:
+    """Yields the members of the groups of a step. Whole episodes of one task are compared as such."""
+    for played in run.episodes(step):
+        for group, earned in zip(played.collected.groups, played.advantages, strict=False):
+            for member, advantage in zip(group.members, earned, strict=True):
+                key, whole = Key(*group.key), group.scope == "task"
+                prompt = key.task if whole else " ".join(map(str, member.samples[0].prompt_ids))
+                roles = {key.role} if key.role == TEAM else {sample.role for sample in member.samples}
+                turn = "" if whole else str(key.point)
+                name = "/".join(map(str, (step, *key)))
+                yield Row(name, prompt, member.value, "+".join(sorted(roles)), turn, advantage)
+
+
 def _ours(folder: Path) -> Rollouts:
     """Returns the rollouts that a run of our own has saved."""
     from coterie.run.folder import Run
 
     run = Run.open(folder)
-    rows: list[Row] = []
-    for step in run.saved_episodes():
-        for played in run.episodes(step):
-            for group, earned in zip(played.collected.groups, played.advantages, strict=False):
-                for member, advantage in zip(group.members, earned, strict=True):
-                    key, whole = Key(*group.key), group.scope == "task"  # whole episodes of one task are compared
-                    prompt = key.task if whole else " ".join(map(str, member.samples[0].prompt_ids))
-                    turn = "" if whole else str(key.point)
-                    name = "/".join(map(str, (step, *key)))
-                    rows.append(Row(name, prompt, member.value, key.role, turn, advantage))
+    with reading(folder):
+        rows = [row for step in run.saved_episodes() for row in _rows_of(run, step)]
     if not rows:
         raise ConfigError(f"{folder} has saved no episodes; train.episodes_every says when")
     return Rollouts(f"{folder}: a run of coterie", tuple(rows), "groups: its own", "rewards: what each was compared by")

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from coterie.bounded import content
+from coterie.bounded import content, opened
 from coterie.errors import CheckpointError
 from coterie.models.files import OPTIMIZERS
 from coterie.run.files import MANIFEST, files_in, fingerprint_of, flush, resuming, steps_in, unread, whole
@@ -150,7 +150,7 @@ class Checkpoints:
 
     def _prune(self, folder: Path) -> None:
         """Removes a checkpoint, unless somebody reads it just now: then the next save will."""
-        with contextlib.suppress(BlockingIOError, FileNotFoundError), (folder / MANIFEST).open() as manifest:
+        with contextlib.suppress(BlockingIOError, FileNotFoundError), opened(folder / MANIFEST) as manifest:
             fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
             aside = folder.with_name(f"{PRUNED}{folder.name}")
             shutil.rmtree(aside, ignore_errors=True)
@@ -177,7 +177,7 @@ class Checkpoints:
                 continue  # the best of a moment ago: there is a better one
             folder = self.path(self._there(wanted, steps))
             try:
-                manifest = (folder / MANIFEST).open("rb")
+                manifest = opened(folder / MANIFEST)
             except OSError as error:
                 if folder.exists():
                     raise CheckpointError(f"{folder / MANIFEST} {unread(error)}; {self._other(folder)}") from error
@@ -209,7 +209,11 @@ class Checkpoints:
             there = {str(file.relative_to(folder)) for file in files_in(folder)}
             if "progress.json" not in listed or not there <= listed.keys():
                 raise CheckpointError(f"{folder / MANIFEST} does not list its files; {self._other(folder)}")
+            home = folder.resolve()
             for name, fingerprint in listed.items():
+                real = (folder / name).resolve()
+                if real != home / name or home not in real.parents:
+                    raise CheckpointError(f"{folder / name} leads out of the checkpoint; {self._other(folder)}")
                 if fingerprint_of(folder / name) != fingerprint:
                     raise CheckpointError(f"{folder / name} is cut or changed; {self._other(folder)}")
             return PROGRESS.validate_json(content(folder / "progress.json", LARGEST_PROGRESS))
@@ -217,7 +221,7 @@ class Checkpoints:
             raise
         except OSError as error:
             raise CheckpointError(f"{error.filename or folder} {unread(error)}; {self._other(folder)}") from error
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # a link to itself is a RuntimeError
             raise CheckpointError(f"{folder} is damaged; {self._other(folder)}") from error
 
     def _other(self, folder: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from coterie.bounded import opened
 from coterie.errors import CheckpointError
 from coterie.kernel.safe import command, one_line
 
@@ -147,5 +148,5 @@ def flush(path: Path) -> None:
 
 def fingerprint_of(file: Path) -> list[Any]:
     """Returns the size in bytes and the hash of a file."""
-    with file.open("rb") as handle:
-        return [file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
+    with opened(file) as handle:
+        return [os.fstat(handle.fileno()).st_size, hashlib.file_digest(handle, "sha256").hexdigest()]

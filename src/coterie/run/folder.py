@@ -41,6 +41,9 @@ from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
 """Maximum numbers of bytes of an unpacked rollout; of all lines of metrics, or of one episode; and of about.json."""
+FEW, SPARSE = 10_000, 8
+"""Lists and objects of a line that are always read, and the bytes for each of which one more is: an empty list has two,
+and takes a hundred times as many."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
@@ -137,16 +140,20 @@ class Run:
         Raises:
             ConfigError: it is somebody else's run, and what it names was not trusted.
         """
-        return resolve(self._trusted())
+        return self.config_with(())
+
+    def config_with(self, overrides: Sequence[str]) -> Config:
+        """Returns the resolved config with this user's overrides, as `load_config` takes them. Errors as `config`."""
+        return resolve(self._trusted(overrides))
 
     def check_trusted(self) -> None:
         """Raises ConfigError if the run is somebody else's, and what it names was not trusted."""
         self._trusted()
 
-    def _trusted(self) -> Source:
+    def _trusted(self, overrides: Sequence[str] = ()) -> Source:
         written, source = self._read()
         trust.check(self.folder, source.data, written)
-        return source
+        return read(self.folder / "config.toml", overrides, written=written) if overrides else source
 
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Refuses, or notes, a difference between what this run was computed with so far and what is here now.
@@ -234,8 +241,14 @@ class Run:
         """Locks the run for this process while it is entered.
 
         Raises:
-            CheckpointError: another one has it, or it is read-only.
+            CheckpointError: another one has it, it is read-only, or somebody else's whose folders lie elsewhere.
         """
+        links = [name for name in ("checkpoints", "episodes") if (self.folder / name).is_symlink()]
+        if links and not trust.is_mine(self.folder):
+            raise CheckpointError(
+                f"{self.folder / links[0]} is a link, and the run was not made by you: what it leads to would be "
+                "written; copy the folder with what its links lead to"
+            )
         with contextlib.ExitStack() as stack:
             try:
                 lock = stack.enter_context(_appending(self.folder / "lock"))
@@ -308,7 +321,7 @@ class Run:
                 f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
             )
         try:
-            return [PLAYED.validate_json(line) for line in unpacked(file, LARGEST_ROLLOUT)]
+            return [PLAYED.validate_json(_of_text(line)) for line in unpacked(file, LARGEST_ROLLOUT)]
         except TooMuch as error:
             raise CheckpointError(f"{file} is refused: {error}, more than a rollout has") from error
         except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -411,6 +424,13 @@ class Run:
     @property
     def _go_on(self) -> str:
         return f"go on with: {self.resume_command}"
+
+
+def _of_text(line: bytes) -> bytes:
+    """Returns a line of JSON. Raises TooMuch if it holds so many lists and objects that they take gigabytes."""
+    if line.count(b"[") + line.count(b"{") > max(FEW, len(line) // SPARSE):
+        raise TooMuch("it holds hardly anything but lists and objects")
+    return line
 
 
 def _appending(file: Path) -> IO[str]:

@@ -16,14 +16,18 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coterie.bounded import opened
 from coterie.errors import CheckpointError
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
 
 FILE = "ledger.jsonl"
+MOST_ODD = 1000
+"""Maximum number of missing steps that are listed."""
 
 
 class Entry(NamedTuple):
@@ -90,7 +94,8 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
     """
     file = folder / FILE
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        with opened(file) as reading:
+            lines = reading.read().decode().split("\n")
     except OSError as error:
         raise CheckpointError(
             f"{folder} has no ledger ({FILE} is missing); a run keeps one where runtime.name = 'ray'"
@@ -160,7 +165,9 @@ def audit(folder: Path, learned: int = 0) -> Audit:
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"{folder / FILE}: an event lacks {error}; put the file back from a copy") from error
     there = {number for number, step in steps.items() if step.settled}
-    for number in sorted(set(range(first, max({learned, *(number + 1 for number in there)}))) - there):
+    last = max({learned, *(number + 1 for number in there)})
+    missing = (number for number in range(first, last) if number not in there)
+    for number in islice(missing, MOST_ODD):
         told.odd.append(f"step {number + 1} was learned, and what became of its samples is missing")
     if not told.incarnations:
         told.odd.append("nothing in it says that a run began")

@@ -27,7 +27,7 @@ from coterie.environments.named_rewards import NAMED as NAMED_REWARDS
 from coterie.errors import CheckpointError, ConfigError, CoterieError, first_line
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.safe import command, one_line
-from coterie.models.files import base_of
+from coterie.models.files import GGUF, base_of
 from coterie.models.named import NAMED, ORIGIN
 from coterie.models.named import home as models
 from coterie.registry import TABLES, installed, past_policy
@@ -182,17 +182,22 @@ def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Mention]:
 def _kind(where: str, value: str, folder: Path) -> str:
     """Returns the kind of what a setting's text names, by its setting and its form; "" if it is data."""
     key = where.rpartition(".")[2]
-    unread = key == "data" and not all(_files(part.strip(), folder) for part in value.split("->"))
+    unread = key == "data" and not all(_is_read(part.strip(), folder) for part in value.split("->"))
     forms = {
         "command": where.startswith("environment.tools."),
         "variable": key == "key_variable",
-        "server": "://" in value or key == "address",
+        "server": "://" in "".join(value.split()) or key == "address",
         "code": (REWARDS.fullmatch(where) and value not in NAMED_REWARDS)
         or (CODE.search(value) and not CLASS.fullmatch(where)),
         "download": "hub:" in value or unread,
-        "file": "/" in value and any(_is_outside(file, folder) for file in _files(value, folder)),
+        "file": any(_is_outside(file, folder) for file in _meant(value, folder)),
     }
     return next((kind for kind, found in forms.items() if found), "")
+
+
+def _is_read(data: str, folder: Path) -> bool:
+    """Returns True if a data set is a file here: a name without an ending is a benchmark's, whatever lies here."""
+    return bool(Path(data).suffix) and bool(_files(data, folder))
 
 
 def _files(value: str, folder: Path) -> list[Path]:
@@ -205,6 +210,14 @@ def _files(value: str, folder: Path) -> list[Path]:
     return found
 
 
+def _meant(value: str, folder: Path) -> list[Path]:
+    """Returns the files that a setting may mean. A name without a slash is one beside the config, or none."""
+    if "/" not in value:
+        return [file for file in _files(value, folder) if (folder / value).is_symlink()]
+    runs = [past.run.resolve() for name in (value, str(folder / value)) if (past := past_policy(name))]
+    return [*_files(value, folder), *runs]
+
+
 def _is_outside(file: Path, folder: Path) -> bool:
     return not file.is_relative_to(folder.resolve())
 
@@ -215,7 +228,7 @@ def _is_here(model: str, folder: Path) -> bool:
         return (models() / model / ORIGIN).is_file()
     if model in ("", *STARTERS) or ("/" in model and (past_policy(model) or past_policy(str(folder / model)))):
         return True
-    there = _files(model, folder)
+    there = [file for file in _files(model, folder) if file.is_dir() or file.suffix == GGUF]
     try:
         bases = [base for file in there if file.is_dir() and (base := base_of(file))]
     except (ConfigError, OSError, ValueError):  # loading it will say what is wrong

@@ -301,6 +301,10 @@ def package_root() -> Path:
 
 def _package(name: str) -> Path:
     """Returns the folder or file of an installed package. Raises: ConfigError: there is none."""
+    if (
+        not name.isidentifier()
+    ):  # to look for a module in a package would import the package, whose code may be anybody's
+        raise ConfigError(f"environment.libraries names '{name:.80}'; name a package alone, such as 'numpy'")
     spec = find_spec(name)
     if spec is None or spec.origin is None:
         raise ConfigError(f"environment.libraries: there is no package '{name}' here; install it, or leave it out")

@@ -57,6 +57,24 @@ def _server(url: str, variable: str = SECRET) -> Change:
     return _set("policies.judge", {"kind": "remote", "model": "x", "remote": remote})
 
 
+def _beside(name: str, text: str = "", link: str = "") -> Change:
+    """Puts a file, or a link, into the folder of the run."""
+
+    def change(tables: dict[str, Any], folder: Path) -> None:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to(link) if link else file.write_text(text)
+
+    return change
+
+
+def _policy_of_another_run(tables: dict[str, Any], folder: Path) -> None:
+    other = folder.parent / "other"
+    (other / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (other / "config.toml").touch()
+    tables["policies"]["old"] = {"model": f"{other}#1/pilot", "kind": "frozen"}
+
+
 COMMAND = f"python -c \"import os; open(os.environ['{CANARY}'], 'w')\""
 WAYS: dict[str, Change] = {
     "environment_beside": _set("environment.name", "evil.py:Env"),
@@ -87,6 +105,7 @@ WAYS: dict[str, Change] = {
     "openenv": _environment(name="openenv", game=f"{MODULE}:Env"),
     "server": _server("https://evil.invalid/v1"),
     "server_plain": _server("http://evil.invalid/v1"),
+    "server_blank": _server("http:\t//evil.invalid/v1"),
     "server_here": _server("http://127.0.0.1:9/v1", "HOME"),
     "engine_server": _all(
         _set("engine.name", "vllm"), _set("engine.url", "http://evil.invalid"), _set("engine.key_variable", SECRET)
@@ -94,6 +113,10 @@ WAYS: dict[str, Change] = {
     "cluster": _set("runtime.address", "evil.invalid:6379"),
     "model_download": _set("policies.team.model", "evil/model"),
     "model_bare": _set("policies.team.model", "evil-gpt2"),
+    "model_file": _all(_set("policies.team.model", "evil/model"), _beside("evil/model")),
+    "benchmark_file": _all(_environment(name="maths", data="gsm8k"), _beside("gsm8k")),
+    "file_by_link": _all(_set("policies.team.chat_template", "t.jinja"), _beside("t.jinja", link="/etc/hostname")),
+    "policy_of_another_run": _policy_of_another_run,
     "benchmark": _environment(name="maths", data="gsm8k"),
     "file_elsewhere": _set("policies.team.chat_template", "/etc/hostname"),
     "data_download": _environment(name="maths", data="hub:evil/rows"),
