@@ -56,7 +56,7 @@ def _plainly(record: logging.LogRecord) -> bool:
 
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""What the library writes to colour its reports."""
+"""Codes with which the library colours its reports."""
 get_logger()  # which makes its handlers
 for handler in logging.getLogger("transformers").handlers:
     handler.addFilter(_plainly)
