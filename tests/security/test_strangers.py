@@ -318,6 +318,11 @@ def test_nobody_is_asked_about_their_own_work(honest, watched, tmp_path, monkeyp
         (trust.home() / "other").rename(trust.home() / "key")
 
 
+def test_a_long_text_is_no_name_of_a_file(honest, tmp_path):
+    text = f"{'Say what you see. ' * 300}Answer yes/no"
+    assert list(trust.named({"policies": {"team": {"system_text": text}, "other": {"model": ""}}}, tmp_path)) == []
+
+
 def test_a_run_that_names_nothing_is_played_whoever_made_it(honest, watched, tmp_path):
     run = plain(honest, tmp_path / "run")
     assert not trust.is_mine(run)
