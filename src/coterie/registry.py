@@ -232,7 +232,10 @@ class Past:
 def past_policy(model: str) -> Past | None:
     """Returns the policy that RUN/POLICY or RUN#STEP/POLICY names; None if it names no run."""
     found = re.fullmatch(r"(.+?)(?:#(\d+))?/([A-Za-z0-9_-]+)", model)
-    if found is None or not all((Path(found[1]) / part).exists() for part in ("config.toml", "checkpoints")):
+    try:
+        if found is None or not all((Path(found[1]) / part).exists() for part in ("config.toml", "checkpoints")):
+            return None
+    except OSError:  # too long for the name of a file
         return None
     return Past(Path(found[1]), int(found[2]) if found[2] else None, found[3])
 

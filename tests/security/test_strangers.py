@@ -320,7 +320,8 @@ def test_nobody_is_asked_about_their_own_work(honest, watched, tmp_path, monkeyp
 
 def test_a_long_text_is_no_name_of_a_file(honest, tmp_path):
     text = f"{'Say what you see. ' * 300}Answer yes/no"
-    assert list(trust.named({"policies": {"team": {"system_text": text}, "other": {"model": ""}}}, tmp_path)) == []
+    assert not list(trust.named({"policies": {"team": {"system_text": text}}}, tmp_path))
+    assert [one.kind for one in trust.named({"policies": {"team": {"model": text}}}, tmp_path)] == ["download"]
 
 
 def test_a_run_that_names_nothing_is_played_whoever_made_it(honest, watched, tmp_path):

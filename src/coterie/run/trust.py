@@ -214,10 +214,7 @@ def _meant(value: str, folder: Path) -> list[Path]:
     """Returns the files that a setting may mean. A name without a slash is one beside the config, or none."""
     if "/" not in value:
         return [file for file in _files(value, folder) if (folder / value).is_symlink()]
-    runs: list[Path] = []
-    for name in (value, str(folder / value)):
-        with contextlib.suppress(OSError):  # no name of a file
-            runs += [past.run.resolve()] if (past := past_policy(name)) else []
+    runs = [past.run.resolve() for name in (value, str(folder / value)) if (past := past_policy(name))]
     return [*_files(value, folder), *runs]
 
 
