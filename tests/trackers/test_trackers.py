@@ -94,7 +94,9 @@ for told, until in ((0, 600), (500, 1000)):  # a run is stopped, and goes on fro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "tensorboard" else pytest.mark.long) for name in READERS]
+)
 def test_every_point_is_read_back_of_a_run_that_went_on(name, tmp_path):
     pytest.importorskip(find("tracker", name, Other).package)
     folder = tmp_path / "run"
