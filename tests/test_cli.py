@@ -80,7 +80,7 @@ def test_the_package_can_be_run_as_a_module():
 
 def test_help_names_every_verb_and_how_to_begin():
     result = CliRunner().invoke(app, ["--help"])
-    assert "coterie train plan_path" in result.output
+    assert "coterie train errand --model smollm2" in result.output
     for verb in ("train", "eval", "play", "sft", "list", "check", "bench"):
         assert f"  {verb} " in result.output
 
@@ -322,6 +322,8 @@ def test_list_and_check_for_machines():
     code, out, _ = call("check", "plan_path", "--tasks", "1", "--json")
     assert code == 0
     assert json.loads(out)["ok"]
+    told = "the model was not looked at; does it understand the prompts, has RL a signal? coterie check errand --model "
+    assert told in call("check", "errand", "--tasks", "1", "--set", "policies.*.model=a/model")[2]
     code, out, _ = call("check", "tests/broken_envs.py:SetOrder", "--tasks", "1")
     assert code == 1
     assert "FAIL" in out
@@ -345,6 +347,8 @@ MISTAKES = [
     (["train"], "say what to train"),
     (["train", "plan_paht"], "did you mean 'plan_path'?"),
     (["train", "errand", "--model", "/nowhere/model"], "'/nowhere/model': this folder does not exist; put it back"),
+    (["train", "errand", "--model", "./nowhere"], "'./nowhere': this folder does not exist; put it back"),
+    (["train", "errand", "--model", "no/where/at"], "'no/where/at': this folder does not exist; put it back"),
     (["train", "errand", "--model", "none.gguf"], "'none.gguf': this file does not exist; put it back"),
     (["train", "plan_path", "--set", "algorithm.num_generations=1"], "algorithm.num_generations = 1"),
     (["train", "plan_path", "--set", "algorithm.name=nothing"], "unknown algorithm 'nothing'"),

@@ -65,7 +65,7 @@ app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=F
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Trains teams of language-model agents. Begin with: coterie train plan_path"""
+    """Train teams of language-model agents: coterie train errand --model smollm2"""
     if version:
         say(metadata.version("coterie"))
         raise typer.Exit
@@ -190,12 +190,23 @@ def _spent(run: Run, budget: int) -> str:
 
 
 def _check_models(config: Config) -> None:
-    """Raises ConfigError: the path of a model that is played here leads nowhere."""
+    """Raises ConfigError: the path of a model that is played here leads nowhere, or no hub has it."""
+    from coterie.kernel.environment import STARTERS
     from coterie.models.files import check_there
+    from coterie.models.named import NAMED
+    from coterie.registry import past_policy
 
+    ours, asked = ("", *STARTERS, *NAMED), set[str]()
     for name, policy in config.policies.items():
-        if policy.kind != "remote":
-            check_there(f"policies.{name}.model", policy.model)
+        source, where = policy.model, f"policies.{name}.model"
+        if policy.kind == "remote" or source in ours or source in asked or past_policy(source) is not None:
+            continue
+        asked.add(source)
+        check_there(where, source)
+        if not Path(source).exists():
+            from coterie.models.shapes import read  # which loads torch
+
+            read(source, where)
 
 
 def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:
@@ -203,7 +214,7 @@ def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, a
     from coterie.errors import ConfigError
 
     if config is None and resume is None:
-        raise ConfigError("say what to train: a TOML file, an environment such as plan_path, or --resume RUN")
+        raise ConfigError("say what to train: a TOML file, an environment such as errand, or --resume RUN")
     if resume is not None and out is not None:
         raise ConfigError("--resume goes on in its own folder; leave --out away")
     if resume is not None and config is not None and not config.endswith(".toml"):

@@ -336,3 +336,9 @@ def test_an_evaluation_says_how_many_of_its_tasks_differ():
     assert found.distinct == 4
     assert "7 tasks (4 different), greedy" in evaluation_text(found, (), {}, 1)
     assert "7 tasks, greedy" in evaluation_text(replace(found, distinct=7), (), {}, 1)
+
+
+def test_an_evaluation_tells_of_a_role_that_earns_nothing_of_its_own_how_many_replies_were_cut():
+    found = evaluate_team(Again(), TEAM, ScriptedEngine(counting()), split="test", tasks=7)
+    text = evaluation_text(replace(found, rewards={"team": 1.0}, truncated={"a": 0.25}), (), {}, 1)
+    assert "  team: reward +1.000 an episode\n  a: 25.0% of replies cut" in text

@@ -325,6 +325,8 @@ def test_the_teams_answer_is_the_last_of_the_role_that_answers(tmp_path):
         ({"judge_prompt": "{question}", "rewards": "judge"}, "judge_prompt: it does not show the {reply}"),
         ({"role_rewards": {"writer": ("judge",)}}, "role_rewards: the judge judges the team's answer"),
         ({"prompts": {"wirter": "x"}}, "prompts: no role 'wirter'; did you mean 'writer'"),
+        ({"prompts": {"writer": "Answer."}}, "prompts.writer: it shows nothing of the task; write {question}"),
+        ({**LOOP, "prompts": {"solver": "Not {solver}."}}, "prompts.solver: it shows nothing of the task"),
     ],
 )
 def test_what_does_not_fit_together_is_told_in_a_line(tmp_path, settings, says):

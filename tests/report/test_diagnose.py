@@ -33,11 +33,12 @@ def test_a_healthy_run_has_no_warning():
     assert kinds(steps()) == []
 
 
-def test_a_role_without_a_live_group_for_twenty_steps_or_for_all_of_five_is_dead_and_one_earlier_is_not():
+def test_a_role_without_a_live_group_for_ten_steps_or_for_all_of_five_is_dead_and_one_earlier_is_not():
     assert kinds(steps(role__a__live_groups=0)) == [("dead", "a")]
     assert kinds(steps(5, role__a__live_groups=0)) == [("dead", "a")]
     assert kinds(steps(4, role__a__live_groups=0)) == []
-    assert kinds([*steps(5), *steps(19, role__a__live_groups=0)]) == []
+    assert kinds([*steps(5), *steps(9, role__a__live_groups=0)]) == []
+    assert kinds([*steps(5), *steps(10, role__a__live_groups=0)]) == [("dead", "a")]
 
 
 def test_a_role_that_is_never_asked_is_told_at_the_first_step():

@@ -35,8 +35,8 @@ def line(step: int, **more: float) -> dict[str, float]:
 
 def test_a_line_says_what_its_numbers_are(clock):
     out = io.StringIO()
-    begun(out).log(line(1))
-    assert "reward a -1.17  3 of 16 groups live  120 tokens/s  4:18 left" in out.getvalue()
+    begun(out).log(line(1, reward__team=0.5))
+    assert "reward team +0.50, a -1.17  3 of 16 groups live  120 tokens/s  4:18 left" in out.getvalue()
 
 
 def test_where_there_is_no_terminal_a_line_comes_by_time_at_validations_and_with_warnings(clock):

@@ -9,6 +9,7 @@ from coterie.config.resolve import load_config
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.models.load import save_model
+from coterie.report.signal import signal_text
 from coterie.run.evaluate import evaluate_team, readable_share
 from coterie.run.signal import Signal, Speaker, measure_signal
 from tests.toys import TEAM, Acting, Agree, Toy, tiny
@@ -41,6 +42,26 @@ def test_a_team_whose_reward_differs_has_a_signal():
     assert f"the team's reward differs in {found.team}" in found.verdict
 
 
+def test_a_role_without_a_live_group_beside_one_with_some_is_named():
+    found = signal(lambda role, prompt, rng: rng.choice("ab") if role == "a" else "b")
+    assert found.kind == "signal"
+    assert "not for b (0 of 4): so far nothing that a role says there changes what it earns" in found.verdict
+    assert "not for" not in signal(lambda role, prompt, rng: rng.choice("ab")).verdict
+
+
+def test_cut_replies_are_named_beside_a_signal_too():
+    found = signal(lambda role, prompt, rng: rng.choice(("a long", "b long")), Lengthy())
+    assert found.kind == "signal"
+    assert "many replies are cut at their limit (a 100 %): raise environment.max_tokens" in found.verdict
+
+
+@pytest.mark.parametrize("commit", ["greedy", "random"])
+def test_episodes_that_go_on_with_the_best_reply_are_said_to_be_more_than_the_team_solves(commit):
+    config = replace(CONFIG, algorithm=CONFIG.algorithm.model_copy(update={"commit": commit}))
+    text = signal_text(signal(lambda role, prompt, rng: rng.choice("ab"), config=config))
+    assert ("each with the best reply of every group: more than the team solves alone" in text) == (commit == "greedy")
+
+
 def test_replies_that_are_all_the_same_have_no_signal_and_the_verdict_says_what_to_do():
     """Wilson: of 0 of 8 groups at most 3.8415 / (8 + 3.8415) = 32 % are alive."""
     found = signal(lambda role, prompt, rng: "a")
@@ -53,6 +74,15 @@ def test_a_team_that_solves_everything_has_nothing_left_to_learn():
     found = signal(lambda role, prompt, rng: "b")
     assert (found.kind, found.success) == ("solved", 1.0)
     assert found.verdict.startswith("RL has nothing to teach: 100 % of 4 episodes are solved")
+
+
+class Lengthy(Toy):
+    """Pays the team if a's reply, of more tokens than it may have, begins with b."""
+
+    async def play(self, task, scene) -> None:
+        reply = await scene.ask("a", "speak", max_tokens=4)
+        scene.team_reward(float(reply.text.startswith("b")))
+        scene.succeed() if reply.text.startswith("b") else scene.fail("a")
 
 
 class Shaped(Toy):

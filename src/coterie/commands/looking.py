@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coterie.bench import BENCHES
 from coterie.commands import AsJson, Sets, Trust, terminal, trusted
 from coterie.errors import nearest
+from coterie.kernel.safe import command
 from coterie.report.output import kept_for_json, say
+
+if TYPE_CHECKING:
+    from coterie.config.settings import Config
 
 
 def list_names(
@@ -151,7 +155,16 @@ def check(
         say(str(report))
         if signal:
             say(signal_text(signal))
+        elif model is None and report.ok and (own := _own_model(config)):
+            again = command("check", target, "--model", own)
+            say(f"the model was not looked at; does it understand the prompts, has RL a signal? {again}", err=True)
     raise typer.Exit(0 if report.ok else 1)
+
+
+def _own_model(config: Config) -> str:
+    """Returns the model that a config trains, if it is not the environment's starter; otherwise ""."""
+    models = {config.policies[name].model for name in config.team.trained} - {config.environment.starter}
+    return min(models, default="")
 
 
 def doctor(as_json: AsJson = False) -> None:

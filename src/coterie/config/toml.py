@@ -16,8 +16,11 @@ from coterie.registry import about
 
 LARGEST = 1 << 20
 """Maximum number of bytes of a config."""
+DEEPEST, MOST = 16, 4000
+"""Maximum number of tables within each other in a config, and of its values."""
 LONGEST = 300
 """Maximum number of characters of an override that a message repeats."""
+KEY = re.compile(r"[\w-]+|\"[^\"]*\"|'[^']*'")
 EVERY = "*"
 """Name in `policies.*.model` that stands for every policy that is trained."""
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
@@ -119,7 +122,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
             text = (content(path, LARGEST) if written is None else written).decode(
                 "utf-8-sig"
             )  # some editors write a byte order mark
-            data = tomllib.loads(text)
+            data = _parsed(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
         except (OSError, ValueError, RecursionError) as error:
@@ -199,6 +202,32 @@ def _value(text: str) -> Any:
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
     return read["value"] if len(read) == 1 else text  # more lines would be more keys
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Returns what a config says.
+
+    Raises:
+        ValueError: it is no TOML, or says more than a config has; the library takes gigabytes for a key of many parts.
+        RecursionError: its values are too deep for the library.
+    """
+    for line in text.splitlines():
+        parts = 0
+        for part in line.split("."):
+            parts = parts + 1 if KEY.fullmatch(part.strip()) else 1
+            if parts > 2 * DEEPEST:
+                raise ValueError(f"a key has more than {2 * DEEPEST} parts")
+    data = tomllib.loads(text)
+    left, values = [(data, 0)], 0
+    while left:
+        value, depth = left.pop()
+        if isinstance(value, dict | list):
+            inner = list(value.values()) if isinstance(value, dict) else value
+            values += len(inner)
+            left += [(each, depth + 1) for each in inner]
+        if depth > DEEPEST or values > MOST:
+            raise ValueError(f"it has more than {MOST:,} values, or more than {DEEPEST} tables within each other")
+    return data
 
 
 def _lines(text: str) -> dict[str, int]:

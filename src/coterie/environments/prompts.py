@@ -208,6 +208,8 @@ class Prompts(PlaysRows):
                 placeholders.parts(text)
             except ValueError as error:
                 raise ValueError(f"prompts.{role}: {error}") from error
+            if not set(placeholders.names(text)) - ({*self.speakers} if role == self.speakers[0] else set()):
+                raise ValueError(f"prompts.{role}: it shows nothing of the task; write {{question}} or a {{COLUMN}}")
         try:
             shown = placeholders.names(self.judge_prompt)
         except ValueError as error:

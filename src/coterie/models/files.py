@@ -26,7 +26,8 @@ def check_there(where: str, source: str) -> None:
         ConfigError: the folder, or the GGUF file, does not exist.
     """
     path = Path(source)
-    if (path.is_absolute() or path.suffix == GGUF) and not path.exists():
+    afar = len(path.parts) <= 2 and not source.startswith((".", "~"))  # NAME, or OWNER/NAME of a hub
+    if (not afar or path.is_absolute() or path.suffix == GGUF) and not path.exists():
         kind = "file" if path.suffix == GGUF else "folder"
         raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
 

@@ -155,6 +155,7 @@ def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Conc
 
 
 def _dead(role: str, steps: Sequence[Line]) -> list[Concern]:
+    steps = steps[-ENOUGH:]
     if len(steps) < SOON or any(line.get(f"role/{role}/live_groups", 0) for line in steps):
         return []
     return [

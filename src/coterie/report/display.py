@@ -104,7 +104,8 @@ class Display(Tracker):
 
     def _plain(self, line: Line) -> str:
         parts = [f"step {int(line['step'])}/{self._steps()}", f"validation {self._validation()}"]
-        rewards = [f"{role} {line[f'reward/{role}']:+.2f}" for role in self._roles if f"reward/{role}" in line]
+        paid = (name for name in ("team", *self._roles) if f"reward/{name}" in line)
+        rewards = [f"{name} {line[f'reward/{name}']:+.2f}" for name in paid]
         parts += [f"reward {', '.join(rewards)}"] if rewards else []
         if "groups/total" in line:
             parts.append(f"{int(line['groups/live'])} of {int(line['groups/total'])} groups live")

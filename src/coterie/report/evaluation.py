@@ -49,9 +49,10 @@ def evaluation_text(evaluation: Evaluation, changes: Sequence[Change], passed: M
     if len(passed) > 1:
         lines.append(", ".join(f"pass@{k} {share:.3f}" for k, share in passed.items()))
     whose = " of those not dropped" if evaluation.outcomes.get("dropped") else ""
-    for name, value in evaluation.rewards.items():
-        cut = f", {evaluation.truncated[name]:.1%} of replies cut" if name in evaluation.truncated else ""
-        lines.append(f"  {name}: reward {value:+.3f} an episode{whose}{cut}")
+    for name in dict.fromkeys([*evaluation.rewards, *evaluation.truncated]):
+        earned = [f"reward {evaluation.rewards[name]:+.3f} an episode{whose}"] if name in evaluation.rewards else []
+        cut = [f"{evaluation.truncated[name]:.1%} of replies cut"] if name in evaluation.truncated else []
+        lines.append(f"  {name}: {', '.join(earned + cut)}")
     lines.append(
         "  endings: " + ", ".join(f"{reason} {count}" for reason, count in sorted(evaluation.outcomes.items()))
     )

@@ -34,7 +34,7 @@ def try_out(config: Config, old: Run | None = None, progress: Callable[[str], No
     if any(policy.kind == "remote" for policy in config.policies.values()):
         yield _comment("no step was tried: a server plays a policy, and it may charge for requests")
     else:
-        yield _comment(dry_text(dry_run(config, progress=progress)))
+        yield _comment(dry_text(dry_run(config, progress=progress), config))
 
 
 def _comment(text: str) -> str:
@@ -93,11 +93,14 @@ def _sum(plan: Plan, passing: str) -> str:
     return f"{process}, weights, copies, references and averages of all, {passing}, and what an allocator cannot reuse"
 
 
-def dry_text(done: DryRun) -> str:
-    """Returns in words the time and memory of a tiny step, beside the planned memory."""
+def dry_text(done: DryRun, config: Config) -> str:
+    """Returns in words the time and memory of a tiny step, beside the planned memory, and the time of all steps."""
+    train = config.train
+    whole = (done.rollout_s + done.update_s) / done.tasks * train.tasks_per_step * train.steps
     lines = [
         f"a tiny step, {done.tasks} tasks with replies as they came: {done.rollout_s:.1f} s sampling, "
-        f"{done.update_s:.1f} s learning"
+        f"{done.update_s:.1f} s learning; at this pace {duration(whole)} for {train.steps} steps of "
+        f"{train.tasks_per_step} tasks, besides validations"
     ]
     lines += [
         f"{_title(plan)}: {measured / GIB:.2f} GiB at the peak, {plan.peak / GIB:.2f} predicted"

@@ -27,7 +27,8 @@ def signal_text(signal: Signal) -> str:
     solved = round(signal.success * signal.episodes)
     lines = [
         f"{played}: {signal.groups} groups of replies",
-        f"  {solved} of {signal.episodes} main episodes solved",
+        f"  {solved} of {signal.episodes} main episodes solved"
+        + (", each with the best reply of every group: more than the team solves alone" if signal.best else ""),
     ]
     for name, role in signal.roles.items():
         spread = f", returns spread by {role.spread:.2f}" if role.live else ""

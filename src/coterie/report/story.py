@@ -97,6 +97,7 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
     if len(roles) < 2:
         return
     question, told, costs = "Does every role earn its place?", list[str](), list[tuple[float, float]]()
+    measured = list[float]()
     for role in roles:
         key = f"mute/{role}/change"
         probe = next((line for line in reversed(lines) if key in line), None)
@@ -104,6 +105,7 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
             low, high = 100 * probe[f"{key}_low"], 100 * probe[f"{key}_high"]
             told.append(f"without {role} {100 * probe[key]:+.1f} points ({low:+.1f} to {high:+.1f})")
             costs.append((-high / 100, -low / 100))
+            measured.append(probe["step"])
     if not told:
         text = "Not measured yet: it is what muting each role costs (coterie eval RUN --mute ROLE)."
         yield Answer(question, text, "open", "roles")
@@ -111,7 +113,8 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
     idle, surely = any(most < LAZY_POINTS for _, most in costs), all(least > 0 for least, _ in costs)
     mark: Mark = "bad" if idle else "good" if surely and len(costs) == len(roles) else "open"
     verdict = {"bad": "No", "good": "Yes", "open": "Not known for every role"}[mark]
-    yield Answer(question, f"{verdict}. Change of success: {'; '.join(told)}.", mark, "roles")
+    when = " and ".join(f"{step:.0f}" for step in sorted({*measured}))
+    yield Answer(question, f"{verdict}. Change of success at step {when}: {'; '.join(told)}.", mark, "roles")
 
 
 def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:

@@ -60,6 +60,7 @@ class RoleSignal:
 
     groups: compared. live: with different returns. team: of these, with different team rewards. spread: the mean
     difference between the best and the worst return of a live group. cut: share of replies that ended at their limit.
+    cut_tokens: the mean length of these.
     """
 
     groups: int
@@ -67,6 +68,7 @@ class RoleSignal:
     team: int
     spread: float
     cut: float
+    cut_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,9 @@ class Signal:
         differs: in how many live groups each named reward differs.
         roles: by role.
         entropy: mean negative log-probability of a sampled token at its temperature, in nats, by trained policy.
-        readable: share of the replies of main episodes that the environment could read, where it notes that. A method
-            that goes on with the best reply has more of them than it samples.
+        best: main episodes go on with the best reply of each group, so more of them are solved than the team solves.
+        readable: share of the replies of main episodes that the environment could read, where it notes that. With
+            `best` it is more than the share of all replies.
         advice: things to do, one sentence each.
     """
 
@@ -105,6 +108,7 @@ class Signal:
     differs: Mapping[str, int] = field(default_factory=dict[str, int])
     roles: Mapping[str, RoleSignal] = field(default_factory=dict[str, RoleSignal])
     entropy: Mapping[str, float] = field(default_factory=dict[str, float])
+    best: bool = False
     readable: float | None = None
     advice: tuple[str, ...] = ()
 
@@ -205,6 +209,7 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
             team=sum(_team_differs(beside(group)) for group in lively),
             spread=fmean(_spread(beside(group)) for group in lively) if lively else 0.0,
             cut=budget.truncated[role] / budget.replies[role],
+            cut_tokens=budget.cut_tokens[role] / max(1, budget.truncated[role]),
         )
     return Signal(
         tasks=done,
@@ -222,6 +227,7 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
         differs=dict(named.most_common()),
         roles=roles,
         entropy=_entropy(config, groups),
+        best=getattr(config.algorithm, "commit", "") == "greedy",
         readable=readable_share(logs),
     )
 
@@ -307,7 +313,7 @@ def _judged(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> 
         return signal
     heat = list(_temperature(signal, config, speakers))
     if signal.kind == "signal":
-        return replace(signal, advice=tuple(heat))
+        return replace(signal, advice=(*_idle(signal), *_cut(signal), *heat))
     causes = [*_causes(signal, config), *heat]
     if not causes:
         causes = [
@@ -336,11 +342,7 @@ def _causes(signal: Signal, config: Config) -> Iterator[str]:
     if signal.readable is not None and signal.readable < MOST:
         read = _percent(signal.readable)
         yield f"only {read} of replies can be read: say the form of a reply in one line, with an example"
-    if cut := [f"{role} {_percent(mine.cut)}" for role, mine in signal.roles.items() if mine.cut > MOST]:
-        yield (
-            f"many replies are cut at their limit ({', '.join(cut)}): raise environment.max_tokens (or "
-            "engine.max_tokens), or ask for shorter replies"
-        )
+    yield from _cut(signal)
     if signal.groups and signal.alike > MOST * signal.groups:
         yield (
             f"in {signal.alike} groups all replies are the same: raise train.temperature, or draw more replies "
@@ -349,6 +351,25 @@ def _causes(signal: Signal, config: Config) -> Iterator[str]:
     starter, given = config.environment.starter, config.environment.model_dump().get("brief")
     if given is True and any(config.policies[name].model != starter for name in config.team.trained):
         yield "prompts are the short ones that only the starter knows: set environment.brief = false"
+
+
+def _idle(signal: Signal) -> Iterator[str]:
+    """Yields a line about the roles without a signal of their own, if another role has one."""
+    if idle := [f"{role} (0 of {mine.groups})" for role, mine in signal.roles.items() if mine.groups and not mine.live]:
+        yield (
+            f"not for {', '.join(idle)}: so far nothing that a role says there changes what it earns; read its replies "
+            "(coterie eval CONFIG --sampled 8)"
+        )
+
+
+def _cut(signal: Signal) -> Iterator[str]:
+    """Yields a line about the roles that do not end their replies. One token is a choice, and has no end."""
+    roles = signal.roles.items()
+    if cut := [f"{role} {_percent(mine.cut)}" for role, mine in roles if mine.cut > MOST and mine.cut_tokens > 1]:
+        yield (
+            f"many replies are cut at their limit ({', '.join(cut)}): raise environment.max_tokens (or "
+            "engine.max_tokens), or ask for shorter replies"
+        )
 
 
 def _temperature(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> Iterator[str]:

@@ -144,11 +144,14 @@ class Site:
         return _of(book, "story.html", book.title, content)
 
     def _probe(self, book: Book) -> Mapping[str, float]:
-        """Returns the changes from muting each role that the page has measured, by their names in metrics.jsonl."""
+        """Returns the changes from muting each role that the page has measured, and the step, as metrics.jsonl names them."""
         measure = self.measured.measures.get(book.identity)
         found: dict[str, float] = {}
-        for one in measure.changes if measure else ():
+        if measure is None:
+            return found
+        for one in measure.changes:
             if one.ablation.startswith("mute "):
+                found["step"] = measure.step
                 found |= one.metrics(f"mute/{one.ablation.removeprefix('mute ')}")
         return found
 
