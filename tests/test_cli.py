@@ -104,6 +104,11 @@ def test_an_environment_and_the_samplers_are_read_without_torch():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_what_only_reads_runs_needs_no_torch():
+    script = "import sys\nimport coterie.report.gather, coterie.report.audit, coterie.commands.readers\n"
+    subprocess.run([sys.executable, "-c", f"{script}assert 'torch' not in sys.modules"], check=True)
+
+
 def test_training_off_a_terminal_prints_plain_lines(run):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 3

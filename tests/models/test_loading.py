@@ -3,6 +3,7 @@
 import copy
 import errno
 import io
+import json
 import logging
 import shutil
 import subprocess
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from coterie.errors import ConfigError
 from coterie.models.load import load_model, save_model, starter_folder
+from coterie.models.shapes import read
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -44,6 +47,24 @@ def test_a_folder_without_some_of_its_weights_is_refused(lost, first, tmp_path):
         f"policies.p.model = '{folder}': {missing} of its {len(whole)} weights {is_are} missing, the first is {first}"
     )
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"num_hidden_layers": 100_000}, "asks for 100,000 layers of 1 experts"),
+        ({"text_config": {"num_hidden_layers": 500, "num_experts": 1000}}, "asks for 500 layers of 1,000 experts"),
+    ],
+)
+def test_a_config_that_asks_for_modules_without_end_is_refused_before_any_is_made(more, says, tmp_path, monkeypatch):
+    folder = rewritten(tmp_path / "deep", lambda weights: weights)
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps({**config, **more}))
+    monkeypatch.setattr(AutoModelForCausalLM, "from_config", None)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", None)
+    for load in (load_model, lambda source: read(source, "m")):
+        with pytest.raises(ConfigError, match=says):
+            load(str(folder))
 
 
 def test_an_output_layer_that_is_the_embedding_counts_once_under_either_name(tmp_path):

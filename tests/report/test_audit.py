@@ -210,6 +210,7 @@ def test_it_says_what_it_cannot_read(tmp_path):
 
     assert "no known format" in told(lines(tmp_path / "a.jsonl", [{"x": 1}]))
     assert "holds no records" in told(lines(tmp_path / "b.jsonl", []))
+    assert "has more than 1,000 columns" in told(lines(tmp_path / "d.jsonl", [{f"k{at}": 0 for at in range(1_001)}]))
     (tmp_path / "c.jsonl").write_text('{"input": "a", "output": "b", "score": 1}\n{broken\n')
     assert "line 2" in told(tmp_path / "c.jsonl")
     assert "line 1: a record is an object" in told(lines(tmp_path / "d.jsonl", [[1]]))

@@ -87,7 +87,7 @@ def test_what_a_model_wrote_is_text_and_the_page_may_run_nothing(runs):
 
 
 def test_a_report_of_one_run_plays_nothing_when_told_so(runs, monkeypatch):
-    monkeypatch.setattr("coterie.report.gather.load", None)
+    monkeypatch.setattr("coterie.run.loaded.load", None)
     assert "Does each role earn its place?" not in report(runs[:1], tasks=0)
 
 

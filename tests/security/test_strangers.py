@@ -278,8 +278,10 @@ def test_nothing_is_written_through_a_link_that_a_stranger_put_there(name, hones
     ("file", "content"),
     [
         ("metrics.jsonl", '{"step": 0, "validation/success": 0.5}\n'),
+        ("metrics.jsonl", '{"step": 0, "validation/success": 7.5}\n'),
         ("metrics.jsonl", '{"step": 0, "validation/success": NaN, "time/step": 1e308, "rollout/success": Infinity}\n'),
         ("metrics.jsonl", '{"step": 0, "validation/success": ' + "9" * 401 + "}\n"),
+        ("metrics.jsonl", json.dumps({"step": 0} | {f"k{index}": 0 for index in range(200_000)}) + "\n"),
         ("config.toml", "[train]\nsteps = 'x'\n"),
         ("config.toml", "a." * 100_000 + "a = 1\n"),
         ("config.toml", "[train]\nx = {" + '"a" . ' * 100_000 + "a = 1}\n"),

@@ -79,7 +79,7 @@ def test_a_role_earns_its_place_when_muting_it_surely_costs_success():
     assert [one.mark for one in told()] == ["open"]
     good = told(muted("a", -0.3, -0.35, -0.25) | muted("b", -0.1, -0.15, -0.05))
     assert [one.mark for one in good] == ["good"]
-    assert "Change of success at step 20: without a -30.0 points (-35.0 to -25.0); without b -10.0" in good[0].text
+    assert "Change of success at step 5: without a -30.0 points (-35.0 to -25.0); without b -10.0" in good[0].text
     assert [one.mark for one in told(muted("a", -0.3, -0.35, -0.25) | muted("b", 0.0, -0.01, 0.01))] == ["bad"]
     unsure = muted("a", -0.3, -0.35, -0.25) | muted("b", -0.01, -0.06, 0.04)
     assert [one.mark for one in told(unsure)] == ["open"], "it could be worth something, and nothing"

@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coterie.errors import ConfigError
+from coterie.bounded import content
+from coterie.errors import ConfigError, first_line
 
 ADAPTER_CONFIG = "adapter_config.json"
 """Name of the file that makes a folder one of PEFT's."""
 GGUF = ".gguf"
 """Ending of the name of a model in one file."""
+LARGEST_CONFIG = 16 << 20
+"""Maximum number of bytes of a model's config.json."""
+MOST_LAYERS, MOST_MODULES = 1_000, 100_000
+"""Maximum numbers of layers of a model, and of layers times experts."""
 POLICIES, OPTIMIZERS = "policies", "optimizers"
 """Folders of a checkpoint: of its model folders, and of the states of their optimizers."""
 
@@ -30,6 +35,34 @@ def check_there(where: str, source: str) -> None:
     if (not afar or path.is_absolute() or path.suffix == GGUF) and not path.exists():
         kind = "file" if path.suffix == GGUF else "folder"
         raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
+
+
+def check_size(where: str, folder: Path) -> None:
+    """Refuses a model whose config.json asks for more modules than any has: making them takes minutes and gigabytes.
+
+    Args:
+        where: the setting that names it.
+
+    Raises:
+        ConfigError: it does, or it cannot be read.
+    """
+    layers = experts = 1
+    try:
+        left: list[Any] = [json.loads(content(folder / "config.json", LARGEST_CONFIG))]
+        while left:
+            for key, value in left.pop().items():
+                if isinstance(value, dict):
+                    left.append(value)
+                elif isinstance(value, int):
+                    layers = max(layers, value if "layer" in key else 1)
+                    experts = max(experts, value if "expert" in key else 1)
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise ConfigError(f"{where}: {folder / 'config.json'} cannot be read: {first_line(error)}") from error
+    if layers > MOST_LAYERS or layers * experts > MOST_MODULES:
+        raise ConfigError(
+            f"{where}: {folder / 'config.json'} asks for {layers:,} layers of {experts:,} experts, "
+            "more than any model has; mend it, or name another model"
+        )
 
 
 def adapter_config(folder: Path) -> dict[str, Any] | None:

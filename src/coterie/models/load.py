@@ -22,7 +22,7 @@ from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.kernel.safe import plain
 from coterie.models import attention, hub
-from coterie.models.files import ADAPTER_CONFIG, GGUF, check_there
+from coterie.models.files import ADAPTER_CONFIG, GGUF, check_size, check_there
 from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.lean import LARGE
@@ -279,6 +279,8 @@ def located(source: str, where: str) -> tuple[Path, str]:
                 else "no model (config.json is missing)"
             )
         )
+    if folder.is_dir():
+        check_size(where, folder)
     return folder, str(folder) if folder.exists() else source
 
 

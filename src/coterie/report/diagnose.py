@@ -5,6 +5,7 @@ They are computed only from metrics.jsonl, so a display, a report and a resumed 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -116,36 +117,59 @@ class Watch:
 
     def __init__(self, roles: Sequence[str]) -> None:
         self._roles = roles
-        self._lines: list[Line] = []
+        self._recent: deque[Numbered] = deque(maxlen=LOOK_BACK)
+        self._old: list[Numbered] = []
         self._known: set[tuple[str, str]] = set()
         self._policies: set[str] = set()
         self._asked: set[str] = set()
-        self._live = False
-        self._begun = 0
-        self._outcome = False
+        self._seen = self._begun = 0
+        self._outcome = self._live = False
 
     def see(self, line: Line) -> list[Concern]:
         """Returns the concerns that this line raises and the one before did not."""
-        self._lines.append(line)
+        one = Numbered(self._seen, line, first=self._first(line))
+        self._seen += 1
         self._policies |= _named([line])
         self._asked |= _asked([line])
-        if len(self._lines) > LOOK_BACK and not self._telling(self._lines[-LOOK_BACK - 1]):
-            del self._lines[-LOOK_BACK - 1]
-        now = concerns(self._lines, self._roles, self._policies, self._asked)
+        if one.first or any(key.startswith(("validation/", "mute/")) for key in line):
+            self._old = list(_telling([*self._old, one], self._roles))
+        self._recent.append(one)
+        lines = [line for _, line in sorted({each.number: each.line for each in (*self._old, *self._recent)}.items())]
+        now = concerns(lines, self._roles, self._policies, self._asked)
         new = [concern for concern in now if (concern.kind, concern.role) not in self._known]
         self._known = {(concern.kind, concern.role) for concern in now}
         return new
 
-    def _telling(self, line: Line) -> bool:
-        """Returns True if an old line still counts: a validation, a probe, a first step, outcome or live group."""
+    def _first(self, line: Line) -> bool:
+        """Returns True if this is one of the first steps, or has the first outcome or the first live group."""
         trained = "groups/total" in line
         self._begun += trained
-        first = trained and self._begun <= SOON
         outcome = not self._outcome and line.get("rollout/no_outcome", 1) < 1
         live = not self._live and line.get("groups/live", 0) > 0
         self._outcome |= outcome
         self._live |= live
-        return first or outcome or live or any(key.startswith(("validation/", "mute/")) for key in line)
+        return (trained and self._begun <= SOON) or outcome or live
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A line with its number. first: whether it is one of the first of its kind."""
+
+    number: int
+    line: Line
+    first: bool
+
+
+def _telling(old: Sequence[Numbered], roles: Sequence[str]) -> Iterator[Numbered]:
+    """Yields the lines that still count: first ones, the first, best and latest validations, and a probe a role."""
+    validated = [one for one in old if "validation/success" in one.line]
+    kept = {one.number for one in [*validated[:1], *validated[-FLAT - 1 :]]}
+    if validated:
+        kept.add(max(reversed(validated), key=lambda one: one.line["validation/success"]).number)
+    for role in roles:
+        probes = [one for one in old if f"mute/{role}/change" in one.line]
+        kept |= {one.number for one in probes[-1:]}
+    yield from (one for one in old if one.first or one.number in kept)
 
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:

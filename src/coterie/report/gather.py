@@ -25,7 +25,6 @@ from coterie.report.trees import seen
 from coterie.run.ablation import Change, every_ablation
 from coterie.run.evaluate import Evaluation
 from coterie.run.folder import Run, title_of
-from coterie.run.loaded import load
 from coterie.run.records import Played
 
 AUDITED = 3
@@ -162,6 +161,8 @@ def _most_telling(played: Sequence[Played]) -> list[Played]:
 
 def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     """Plays the best checkpoint, its ablations, and a task that was not solved at the start."""
+    from coterie.run.loaded import load  # which loads torch
+
     now, start = load(run.folder), load(run.folder, 0)
     count = now.config.environment.count("validation")
     tasks = tasks if count is None else min(tasks, count)

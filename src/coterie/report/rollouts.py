@@ -45,6 +45,8 @@ LARGEST_REWARD = 1e100
 """Largest size of a number that may be a reward: squares of larger ones have no end."""
 MOST = 2_000_000
 """Maximum number of records of a file."""
+MOST_COLUMNS = 1_000
+"""Maximum number of different names in the records of a file."""
 MOST_TEXT = 256 << 20
 """Maximum number of characters of a log's prompts, with the texts put back that it keeps apart."""
 WRITER = "coterie"
@@ -110,6 +112,11 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     records = _records(path)
     if not records:
         raise ConfigError(f"{path} holds no records")
+    names = set[str]()
+    for record in records:
+        names |= record.keys()
+        if len(names) > MOST_COLUMNS:
+            raise ConfigError(f"{path} has more than {MOST_COLUMNS:,} columns")
     _check_trained(path, records[0], "info")
     for name, (fits, reader) in FORMATS.items():
         if fits(records[0]):

@@ -132,7 +132,7 @@ def _credit(played: Played) -> Sequence[Sequence[float]]:
 
 
 def _group(number: int, group: Group, earned: Sequence[float], words: Words) -> GroupSeen:
-    most = max((abs(value) for value in earned), default=0.0) or 1.0
+    most, live = max((abs(value) for value in earned), default=0.0) or 1.0, group.live
     members = [
         MemberSeen(
             text="\n".join(sample.text for sample in member.samples),
@@ -140,7 +140,7 @@ def _group(number: int, group: Group, earned: Sequence[float], words: Words) -> 
             value=member.value,
             parts=", ".join(f"{name} {value:+.2f}" for name, value in sorted(member.parts.items())),
             advantage=advantage,
-            strength=abs(advantage) / most if group.live else 0.0,
+            strength=abs(advantage) / most if live else 0.0,
             committed=place == group.committed,
             cut=any(sample.finish == "length" for sample in member.samples),
         )
@@ -151,7 +151,7 @@ def _group(number: int, group: Group, earned: Sequence[float], words: Words) -> 
     prompt = "".join(map(word, first.prompt_ids)) if word and group.scope == "prompt" else ""
     key = group.key
     return GroupSeen(
-        number, " / ".join(map(str, key)), key.role, key.path, why_comparable(group), group.scope, group.live, prompt,
+        number, " / ".join(map(str, key)), key.role, key.path, why_comparable(group), group.scope, live, prompt,
         members,
     )  # fmt: skip
 

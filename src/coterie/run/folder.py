@@ -41,6 +41,8 @@ from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
 """Maximum numbers of bytes of an unpacked rollout; of all lines of metrics, or of one episode; and of about.json."""
+MOST_NAMES, MOST_FIGURES = 5_000, 10_000_000
+"""Maximum numbers of different names of metrics, and of all figures of a run."""
 FEW, SPARSE = 10_000, 8
 """Lists and objects of a line that are always read, and the bytes for each of which one more is: an empty list has two,
 and takes a hundred times as many."""
@@ -291,12 +293,21 @@ class Run:
         except TooMuch as error:
             raise CheckpointError(f"{file} is refused: {error}, more than metrics have") from error
         kept: list[dict[str, float]] = []
+        names, figures = set[str](), 0
         for number, line in enumerate(lines, 1):
             if line.endswith(b"\n"):  # the last line may be half written
                 try:
                     kept.append(METRICS.validate_json(line))
                     if kept[-1]["step"] % 1 != 0:  # NaN and infinity too
                         raise ValueError("no step")
+                    if not 0 <= kept[-1].get("validation/success", 0) <= 1:
+                        raise ValueError("no share")
+                    names |= kept[-1].keys()
+                    figures += len(kept[-1])
+                    if len(names) > MOST_NAMES or figures > MOST_FIGURES:
+                        raise CheckpointError(
+                            f"{file} is refused: it has more than {MOST_NAMES:,} names or {MOST_FIGURES:,} figures"
+                        )
                 except (ValueError, KeyError) as error:
                     raise CheckpointError(
                         f"{file}:{number} is damaged: it is no step's metrics; remove the line, or put the file back"

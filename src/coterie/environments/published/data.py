@@ -403,5 +403,8 @@ def shingles(text: str) -> set[str]:
 
 def _folded(text: str) -> str:
     """Returns a text in one form, piece by piece: normalising takes the square of how many marks stand together."""
-    pieces = (word[at : at + PIECE] for word in text.split() for at in range(0, len(word), PIECE))
+    words = text.split()
+    if text.isascii() and max(map(len, words), default=0) <= PIECE:
+        return " ".join(words).casefold()
+    pieces = (word[at : at + PIECE] for word in words for at in range(0, len(word), PIECE))
     return " ".join(unicodedata.normalize("NFKC", piece).casefold() for piece in pieces)
