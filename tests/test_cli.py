@@ -90,6 +90,18 @@ def test_python_m_coterie_is_the_command():
     assert said.strip() == metadata.version("coterie")
 
 
+def test_ctrl_c_while_the_command_is_imported_is_one_line():
+    script = (
+        "import sys\nfrom coterie.__main__ import main\n"
+        "class Stopped:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Stopped())\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
+
+
 def test_help_needs_no_torch():
     script = "import sys\nfrom coterie.cli import app\nassert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,5 +1,18 @@
-"""Entry point of `python -m coterie`, which does the same as the command `coterie`."""
+"""Entry point of the command `coterie` and of `python -m coterie`."""
 
-from coterie.cli import main
+import os
+import sys
 
-main()
+
+def main() -> None:
+    """Runs the command line; Ctrl-C while it is still being imported ends it like later."""
+    try:
+        from coterie.cli import main as run
+    except KeyboardInterrupt:
+        os.write(2, b"\ncoterie: interrupted\n")
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ import pytest
 from coterie.errors import ConfigError
 from coterie.models import shapes, trial
 from coterie.models.load import load_model, starter_folder
-from coterie.models.trial import check_tokenizer
+from coterie.models.trial import check_tokenizer, own_signs
 from coterie.view import shelf
 
 
@@ -34,6 +34,8 @@ BOMBS = {
         }
     },
     "one sign": {"normalizer": REPLACE | {"pattern": {"Regex": "(?:q|q){20}(?!.)"}}},
+    "an escape": {"normalizer": REPLACE | {"pattern": {"Regex": r"(?:\x{71}|\x{71}){20}(?!.)"}}},
+    "a script": {"normalizer": REPLACE | {"pattern": {"Regex": r"(?:\p{Hebrew}|\p{Hebrew}){20}(?!.)"}}},
     "grows": {"normalizer": {"type": "Sequence", "normalizers": [TWICE] * 6}},
 }
 
@@ -43,6 +45,10 @@ def test_one_that_takes_too_much_is_refused(name, folder):
     changed(folder, **BOMBS[name])
     with pytest.raises(ConfigError, match=r"^model = '.*model': its tokenizer cannot be used: it takes more than "):
         load_model(str(folder))
+
+
+def test_the_signs_of_a_pattern_are_found_in_whatever_way_it_names_them():
+    assert own_signs(r"(q|\x72|\u0073|\x{74}|\165|[\p{Hebrew}]|\x{ffffff}|\s+$)") == set("qrstuxusp0237461565fHebrw") | {"א"}
 
 
 def test_one_that_is_honest_is_tried_once(folder, monkeypatch):
