@@ -31,7 +31,7 @@ class JoyAgents(NodeWise):
     out. The defaults differ from the paper in five ways. Every live group is trained, because its samples are
     already paid for (`selection`). If groups are ranked, a `floor` keeps some for each policy; ranking by "signal"
     needs two continuations to tell the effect of the decision from chance. Every decision of one base episode is
-    a node with four alternatives, which gave the best gradient (`coterie bench allocation`). Credit is
+    a node with four alternatives, which gave the best gradient (`python -m benchmarks allocation`). Credit is
     leave-one-out, without a division by the deviation. The loss sums over tokens, so that neither the length of a
     reply nor the number of turns is weighted.
     """

@@ -99,7 +99,7 @@ class Prompts(PlaysRows):
     checker_reward: float = Field(default=1.0, ge=0)
     """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one,
     rejecting a right one, or a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting a wrong
-    one earns 0."""
+    one earns 0. The reward is named verdict/right or verdict/wrong, by the answer."""
     tools: Mapping[str, str] = {}
     """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
@@ -315,7 +315,8 @@ class Prompts(PlaysRows):
             metrics += [("rounds", rounds), ("accepted", verdict is True)]
             metrics.append((f"readable/{self.accept}", verdict is not None))
             if self.checker_reward and task.columns:
-                scene.reward(self.accept, self._earned(verdict, value), "verdict")
+                case = "right" if value >= self.solved_at else "wrong"
+                scene.reward(self.accept, self._earned(verdict, value), f"verdict/{case}")
             if verdict:
                 break
         if not task.columns:
