@@ -293,7 +293,30 @@ def test_a_signal_strikes_even_where_what_it_strikes_fails(number, told, tmp_pat
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
 
 
-def test_a_process_that_is_forked_from_a_command_dies_of_its_signals():
+@pytest.mark.parametrize("after", ["raise ImportError('half')", "raise SystemError('half')"])
+def test_what_a_signal_makes_a_half_imported_file_raise_is_no_error_of_its_own(after, tmp_path):
+    struck = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+    (tmp_path / "mine.py").write_text(f"{struck}except KeyboardInterrupt:\n    {after} from None\n")
+    command = [sys.executable, "-m", "coterie", "check", str(tmp_path / "mine.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (143, "")
+    assert done.stderr.endswith("\ncoterie: stopped by SIGTERM\n")
+    assert "half" not in done.stderr
+
+
+def test_ctrl_c_while_the_options_of_commands_are_looked_at_is_one_line():
+    script = (
+        "import signal, sys, typer.main; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from coterie.cli import main\n"
+        "def stopped(**_): signal.raise_signal(signal.SIGINT)\n"
+        "sys.modules['typer.main'].get_command_from_info = stopped; sys.argv = ['coterie', 'list']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
+
+
+def test_a_process_that_is_forked_from_a_command_dies_of_its_signals(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # which a signal replaces
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:

@@ -118,6 +118,8 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
             os.kill(os.getpid(), number)
         else:
             ENDED_BY.append(number)
+            sys.unraisablehook = lambda _: None  # what was half made says so at its end
+            warnings.simplefilter("ignore")
             raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in numbers}
@@ -167,6 +169,8 @@ def _serve(app: typer.Typer) -> NoReturn:
             interrupted()
         sys.exit(code)
     except CoterieError as error:
+        if ENDED_BY:  # what it interrupted, such as an import, may make another error of it
+            interrupted()
         say(f"coterie: {one_line(str(error))}", err=True)
         sys.exit(2)
     except USAGE_ERRORS as error:  # pyright: ignore[reportGeneralTypeIssues]
@@ -180,10 +184,10 @@ def _serve(app: typer.Typer) -> NoReturn:
 
         drop(sys.stdout)
         sys.exit(BROKEN_PIPE)
-    except typer.Abort:
+    except (typer.Abort, KeyboardInterrupt):  # the latter while the commands' options are looked at
         interrupted()
     except Exception as error:
-        if stopped(error):
+        if ENDED_BY or stopped(error):
             interrupted()
         from coterie import ram
         from coterie.kernel.cursor import PlayBug
