@@ -22,12 +22,12 @@ demo-small: setup ## the same with a shipped starter of 0.9 million parameters: 
 	$(BIN)/coterie bench demo_small
 
 fmt: setup ## format and mend what can be mended
-	$(BIN)/ruff check --fix-only --quiet src tests
-	$(BIN)/ruff format --quiet src tests
+	$(BIN)/ruff check --fix-only --quiet src benchmarks tests
+	$(BIN)/ruff format --quiet src benchmarks tests
 
 lint: setup types ## ruff, pyright, import-linter
-	$(BIN)/ruff format --check --quiet src tests
-	$(BIN)/ruff check --quiet src tests
+	$(BIN)/ruff format --check --quiet src benchmarks tests
+	$(BIN)/ruff check --quiet src benchmarks tests
 	$(BIN)/lint-imports --no-cache
 
 types: setup ## pyright
@@ -81,7 +81,7 @@ test-verifiers: .venv-verifiers/ready ## an environment of verifiers as an agent
 	.venv-verifiers/bin/pytest -m "agents or not agents" tests/gateway/test_verifiers.py tests/report/test_logs.py
 
 bench-agents: .venv-agents/ready ## train agents of three frameworks, three seeds each: most of an hour on two cores
-	.venv-agents/bin/coterie bench agents
+	.venv-agents/bin/python -m benchmarks agents
 
 test-cluster: setup ## parts and machines of a Ray cluster that are killed, stopped or slow: a quarter of an hour, as root
 	$(BIN)/pytest -m cluster --durations=3

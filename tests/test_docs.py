@@ -10,6 +10,7 @@ import textwrap
 import tomllib
 from pathlib import Path
 
+import benchmarks
 import pytest
 
 from coterie import check
@@ -57,6 +58,8 @@ def test_commands_in_the_docs_name_verbs_files_and_settings_that_exist(page):
                     assert (ROOT / word.rstrip(".,")).exists(), command
             if words[0] == "bench" and words[1].isidentifier() and words[1].islower():
                 assert words[1] in BENCHES, command
+    for name in re.findall(r"python -m benchmarks ([a-z_]+)", page.read_text()):
+        assert name in benchmarks.BENCHES, name
     for target in re.findall(r"make ([a-z-]+)`", page.read_text()):
         assert f"{target}:" in targets, target
 

@@ -48,7 +48,8 @@ def test_docstrings_of_all_kinds_are_found(code, found):
 def test_first_lines_stand_alone():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
-        for path in sorted((ROOT / "src").rglob("*.py"))
+        for folder in ("src", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for name, line, text in texts(path.read_text(encoding="utf-8"))
         if text.split()[0].strip(",.") in RIDDLES and (path.name, name) not in PROMPTS
     ]

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-
-from coterie.bench import ablations, joined, methods, paper, svg
-from coterie.bench import claims as bench_claims
-from coterie.bench import map as maps
-from coterie.bench.claims import FOLDER, Claim, Comparison, Versus, claims, index, unfinished
-from coterie.bench.rows import Table
+from benchmarks import ablations, joined, methods, paper, svg
+from benchmarks import claims as bench_claims
+from benchmarks import map as maps
+from benchmarks.claims import FOLDER, Claim, Comparison, Versus, claims, index, unfinished
+from benchmarks.rows import Table
 
 
 @pytest.mark.parametrize(

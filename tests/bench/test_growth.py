@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from coterie.bench import growth
-from coterie.bench.growth import GROWTH, NETWORKS, ROUNDS, Size, grown, page, sizes
+from benchmarks import growth
+from benchmarks.growth import GROWTH, NETWORKS, ROUNDS, Size, grown, page, sizes
 
 
 # a layer: 8 x (2 x 8 + 2 x 4) + 3 x 8 x 16 = 576; tokens 3 + 2 x 1; pairs 4 + 2 x (3 + 0), 2 x 8 operations each; of

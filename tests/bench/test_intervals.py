@@ -3,10 +3,9 @@
 import math
 
 import pytest
-
-from coterie.bench.contest import at_budget, spread
-from coterie.bench.intervals import T95, over_seeds
-from coterie.bench.rows import interval
+from benchmarks.contest import at_budget, spread
+from benchmarks.intervals import T95, over_seeds
+from benchmarks.rows import interval
 
 
 # mean 2, deviation 1, t(2) = 4.303: 4.303 / sqrt(3) = 2.484

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-
-from coterie.bench import real
-from coterie.bench.contest import picture
-from coterie.bench.figures import keep
-from coterie.bench.rows import Table
+from benchmarks import real
+from benchmarks.contest import picture
+from benchmarks.figures import keep
+from benchmarks.rows import Table
 
 
 @pytest.fixture

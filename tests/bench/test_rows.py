@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from benchmarks import claims as bench_claims
+from benchmarks import joined, rows, run_bench
+from benchmarks.figures import keep, lines_of
+from benchmarks.rows import Row, Table
 
-from coterie.bench import claims as bench_claims
-from coterie.bench import joined, rows, run_bench
-from coterie.bench.figures import keep, lines_of
-from coterie.bench.rows import Row, Table
 from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError
 from coterie.run.ablation import Ablation
@@ -292,7 +292,7 @@ def test_a_row_is_made_once_if_it_is_named_twice(tmp_path):
 def test_a_training_that_fails_is_named_and_ends_the_others(tmp_path):
     said = []
     with pytest.raises(ConfigError, match="a, seed 0 failed; what it said is above"):
-        Table(tmp_path, "coterie.bench.none", {"a": ROW}).make(said.append)
+        Table(tmp_path, "benchmarks.none", {"a": ROW}).make(said.append)
     assert said[-1] == "stopped; runs that had ended are kept, and the same command makes the others"
     assert rows.STOPPED.is_set()
     assert not rows.RUNNING

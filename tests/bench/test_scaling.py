@@ -1,8 +1,7 @@
 """The simulation of a run's stages, against what is counted by hand."""
 
 import pytest
-
-from coterie.bench.scaling import Simulated, Stages
+from benchmarks.scaling import Simulated, Stages
 
 
 @pytest.mark.parametrize(

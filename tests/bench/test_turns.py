@@ -6,9 +6,9 @@ import math
 from statistics import fmean, stdev
 
 import pytest
+from benchmarks.turns import GAMES, GOES, HEAD, METHODS, PAGE, TAIL, Game, cosine, margin, truth, update
 
 from coterie.algorithms.mas_grpo import MASGRPO
-from coterie.bench.turns import GAMES, GOES, HEAD, METHODS, PAGE, TAIL, Game, cosine, margin, truth, update
 
 
 def test_the_true_gradient_by_hand():

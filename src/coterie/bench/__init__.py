@@ -1,4 +1,4 @@
-"""Benchmarks: they produce every figure in the docs.
+"""Benchmarks of this machine: speed, memory, and whether a team learns here. Those of the docs are in `benchmarks/`.
 
 Each benchmark is a module with `run(say) -> figures`. `say` takes lines of progress; figures are a flat dict.
 Alternatives are compared in one process, in turns. Times are medians, and the ratio of the medians is reported.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import platform
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,77 +19,49 @@ from coterie.errors import ConfigError, CoterieError, nearest
 
 Say = Callable[[str], None]
 BENCHES = {
-    "ablations": "what grouping, sampling, rewards, roles and their number are worth, at equal sampled tokens",
-    "agents": "agents of three frameworks, unmodified, trained through the gateway, three seeds each",
-    "allocation": "how much signal a way of spending replies buys, for assistants",
-    "border": "20,000 programs that end and write in every way: none may be more than its own outcome",
-    "busy": "what another process on one of two cores costs, with one thread, with two and by the thread rule",
-    "claims": "a page for each published claim, from the figures that are there; trains nothing",
-    "code": "the results of the programming tasks: teams, baselines, cooperation",
-    "cooperation": "which pairs the cooperation reward of code_pair pays: honest ones and cheats",
     "decode": "tokens per second of the embedded engine, without and with a network's modules",
     "demo": "what `make demo` shows: a team of two adapters over a real model, before and after training",
     "demo_small": "what `make demo-small` shows: a team of starters before and after a few minutes of training",
-    "engines": "plan_path trained with the embedded engine, with vLLM and on a cluster, three seeds",
-    "fronts": "what the eager front changes: logs, differing tokens, time",
-    "gpu": "on a CUDA device: predicted and measured memory, tokens per second, updates, one step, learning",
-    "growth": "how a step's time grows with roles, turns, replies, tasks, prompts and networks",
-    "joyagents": "the results of assistants: node-wise training, its neighbours, one agent",
-    "lora": "one adapter per role compared with one whole model per role, short trainings of plan_path",
-    "map": "a map of when a team pays: what one role knows, how much an answer joins, how good one agent is",
     "memory": "peak memory of a demo step",
-    "methods": "all methods on three tasks at equal sampled tokens, five seeds",
-    "neighbours": "what a sandboxed program costs while another run's programs use all they can",
-    "notes": "selection rules with and without notes, short trainings of assistants",
-    "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
-    "paper": "the three papers' comparisons with matched single agents, at equal sampled tokens, five seeds",
     "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
-    "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
-    "real": "teams of two adapters over a real model, and one agent in their place, five seeds",
-    "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",
     "rollout": "tokens per second compared with padded model.generate",
     "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",
-    "scaling": "a simulated run on many GPUs, compared with measurements on two cores",
-    "selection": "true worth of the groups that a selection rule chooses: by variance, by signal, at random",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` answers",
     "step": "share of a step spent outside engine and learner",
-    "stream": "learning by memory alone, over a stream of questions in a changing environment",
-    "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
-    "turns": "each method's update against the true gradient, where the policy decides how many turns there are",
     "update": "gradient and time of the shared-prefix update, compared with rows",
-    "view": "time of the viewer's pages, for a run of 1,000 steps and 100,000 samples",
 }
 
 
-def run_bench(name: str, say: Say | None = None, rows: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs one benchmark, or makes some rows of one that has a table of runs.
+def run_bench(name: str, say: Say | None = None) -> dict[str, Any]:
+    """Runs one benchmark.
 
     Raises:
-        ConfigError: there is none of that name, or no such row.
+        ConfigError: there is none of that name.
     """
     if name not in BENCHES:
-        raise ConfigError(f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}")
-    module = importlib.import_module(f"coterie.bench.{name}")
-    say = say or (lambda line: None)
+        raise ConfigError(
+            f"unknown benchmark '{name}'{nearest(name, BENCHES)}; there are {', '.join(BENCHES)}; those that train "
+            "tables of runs are in a checkout: python -m benchmarks"
+        )
+    with files_told():
+        return importlib.import_module(f"{__name__}.{name}").run(say or (lambda line: None))
+
+
+@contextmanager
+def files_told() -> Iterator[None]:
+    """Tells of a file that a benchmark cannot use in a line.
+
+    Raises:
+        ConfigError: there is one.
+    """
     try:
-        return _make(name, getattr(module, "TABLE", None), rows, say) if rows else module.run(say)
+        yield
     except OSError as error:
         if isinstance(error, CoterieError) or error.filename is None:
             raise
         raise ConfigError(f"{error.filename} cannot be used: {error.strerror}") from error
-
-
-def _make(name: str, table: Any, rows: Sequence[str], say: Say) -> dict[str, Any]:
-    """Makes the missing runs of some rows, and returns success by row and seed."""
-    if table is None:
-        raise ConfigError(f"benchmark '{name}' has no rows; leave out {', '.join(rows)}")
-    for row in rows:
-        if row not in table.rows:
-            raise ConfigError(f"{name} has no row '{row}'{nearest(row, table.rows)}; there are {', '.join(table.rows)}")
-    table.make(say, rows)
-    return {f"{row}, seed {figures['seed']}": figures["success"] for row in rows for figures in table.found(row)}
 
 
 BUSY_PERCENT = 15

@@ -186,13 +186,9 @@ def doctor(as_json: AsJson = False) -> None:
 
 def bench(
     name: Annotated[str | None, typer.Argument(help="Which one. Default: list all, with what they measure.")] = None,
-    rows: Annotated[
-        list[str] | None,
-        typer.Argument(help="Rows of a table of trainings, such as paper, ablations or methods. Default: all."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a benchmark; each reproduces figures of the docs. Example: coterie bench rollout"""
+    """Run a benchmark of this machine; each reproduces figures of the docs. Example: coterie bench rollout"""
     if name is None:
         say(json.dumps(BENCHES) if as_json else "\n".join(f"{each:12} {text}" for each, text in BENCHES.items()))
         return
@@ -200,7 +196,5 @@ def bench(
     from coterie.report.terminal import let_output_break
 
     let_output_break()
-    figures: dict[str, Any] = run_bench(
-        name, say=None if as_json else lambda line: say(line, err=True), rows=rows or ()
-    )
+    figures: dict[str, Any] = run_bench(name, say=None if as_json else lambda line: say(line, err=True))
     say(json.dumps(figures) if as_json else "\n".join(f"{key}: {value}" for key, value in figures.items()))

@@ -112,11 +112,7 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
     records = _records(path)
     if not records:
         raise ConfigError(f"{path} holds no records")
-    names = set[str]()
-    for record in records:
-        names |= record.keys()
-        if len(names) > MOST_COLUMNS:
-            raise ConfigError(f"{path} has more than {MOST_COLUMNS:,} columns")
+    _check_columns(path, records)
     _check_trained(path, records[0], "info")
     for name, (fits, reader) in FORMATS.items():
         if fits(records[0]):
@@ -137,6 +133,15 @@ def read(path: Path, asked: Asked = Asked()) -> Rollouts:
         "verifiers' results (prompt, completion, reward) and traces (nodes, rewards), Inspect's logs as JSON, and run "
         "folders of coterie"
     )
+
+
+def _check_columns(path: Path, records: Sequence[Record]) -> None:
+    """Raises ConfigError if records have too many different names."""
+    names = set[str]()
+    for record in records:
+        names |= record.keys()
+        if len(names) > MOST_COLUMNS:
+            raise ConfigError(f"{path} has more than {MOST_COLUMNS:,} columns")
 
 
 def _check_trained(path: Path, record: object, key: str) -> None:

@@ -144,7 +144,7 @@ class Site:
         return _of(book, "story.html", book.title, content)
 
     def _probe(self, book: Book) -> Mapping[str, float]:
-        """Returns what muting each role changes, and the step, as metrics.jsonl names them; {} if it was not measured."""
+        """Returns what muting each role changes, named as in metrics.jsonl, and the step; {} if it was not measured."""
         measure = self.measured.measures.get(book.identity)
         found: dict[str, float] = {}
         if measure is None:

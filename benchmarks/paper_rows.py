@@ -1,4 +1,4 @@
-"""The trainings of `coterie bench paper`, at equal sampled tokens."""
+"""The trainings of `python -m benchmarks paper`, at equal sampled tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coterie.bench.rows import FIVE, Row, Table, with_ten
+from benchmarks.rows import FIVE, Row, Table, with_ten
 from coterie.config.resolve import load_config
 
 VOTES = 5
@@ -134,7 +134,7 @@ CLOSE = (
 """Rows that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-paper"),
-    "coterie.bench.paper_rows",
+    "benchmarks.paper_rows",
     with_ten(ROWS, CLOSE),
     Path("docs/results/data/paper.jsonl"),
 )

@@ -23,10 +23,10 @@ from statistics import fmean
 from threading import Event
 from typing import Any
 
+from benchmarks.figures import keep, lines_of
+from benchmarks.intervals import over_seeds
 from coterie.bench import Say
 from coterie.bench.demo_small import before_and_after
-from coterie.bench.figures import keep, lines_of
-from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
@@ -312,7 +312,7 @@ class Table:
 
 TRAINS = (
     "import ctypes, sys; sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); "  # it ends with whoever started it
-    "from coterie.bench.rows import train_one; train_one(*sys.argv[1:])"
+    "from benchmarks.rows import train_one; train_one(*sys.argv[1:])"
 )
 RUNNING: set[subprocess.Popen[str]] = set()
 """The processes that train at present."""

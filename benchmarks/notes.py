@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.contest import spread
+from benchmarks.joyagents import CONFIG
+from benchmarks.rows import Row, Table
 from coterie.bench import Say
-from coterie.bench.contest import spread
-from coterie.bench.joyagents import CONFIG
-from coterie.bench.rows import Row, Table
 from coterie.memory.store import Mode
 from coterie.run.evaluate import Evaluation
 from coterie.run.loaded import load
@@ -30,7 +30,7 @@ SHORT = ("train.steps=12", "train.eval_every=12", "train.eval_tasks=100")
 """Settings of a budget at which every rule can be compared with every kind of notes."""
 TABLE = Table(
     Path("runs/bench-notes"),
-    "coterie.bench.notes",
+    "benchmarks.notes",
     {
         f"{rule}_{mode}": Row(
             f"{rule}, notes {mode}", CONFIG, overrides=(*SHORT, *PAIRS, f"algorithm.selection={rule}", *notes)
@@ -53,7 +53,8 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: selection rules, and notes",
         "",
-        "Written by `coterie bench notes`. `assistants` is trained from its starter with joyagents for 12 steps of "
+        "Written by `python -m benchmarks notes`. "
+        "`assistants` is trained from its starter with joyagents for 12 steps of "
         "16 queries; 4 alternatives are each played twice. A row is a selection rule (`selection` in the "
         "[config](../config.md) explains them), a column a setting of the [memory](../memory.md). A cell gives the "
         "success of greedy play on 1,000 held-out queries: the mean over seeds, and in brackets each seed. With "

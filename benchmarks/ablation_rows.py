@@ -1,4 +1,4 @@
-"""The trainings of `coterie bench ablations`, at equal sampled tokens."""
+"""The trainings of `python -m benchmarks ablations`, at equal sampled tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coterie.bench.paper_rows import BUDGETS, CALLS, MASTER, TREE, budgeted
-from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import FIVE, Row, Table, with_ten
+from benchmarks.paper_rows import BUDGETS, CALLS, MASTER, TREE, budgeted
+from benchmarks.paper_rows import TABLE as PAPER
+from benchmarks.rows import FIVE, Row, Table, with_ten
 
 TURN = {"name": "at_grpo", "horizon": "turn", "commit": "random"}
 GROUPED = ("plan_path", "sokoban")
@@ -102,7 +102,7 @@ CLOSE = (
 """Rows that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-ablations"),
-    "coterie.bench.ablation_rows",
+    "benchmarks.ablation_rows",
     with_ten(ROWS, CLOSE),
     Path("docs/results/data/ablations.jsonl"),
 )

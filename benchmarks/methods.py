@@ -12,13 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say, claims, svg
-from coterie.bench.claims import Claim, Comparison, Versus
-from coterie.bench.contest import spread
-from coterie.bench.intervals import over_seeds
-from coterie.bench.paper_rows import CALLS, MASTER, PUBLISHED_TREE, SHORT, SUMMED, TREE, budgeted
-from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import FIVE, Row, Table, with_ten
+from benchmarks import claims, svg
+from benchmarks.claims import Claim, Comparison, Versus
+from benchmarks.contest import spread
+from benchmarks.intervals import over_seeds
+from benchmarks.paper_rows import CALLS, MASTER, PUBLISHED_TREE, SHORT, SUMMED, TREE, budgeted
+from benchmarks.paper_rows import TABLE as PAPER
+from benchmarks.rows import FIVE, Row, Table, with_ten
+from coterie.bench import Say
 
 PAGE = Path("docs/results/methods.md")
 PICTURE = Path("docs/results/methods.svg")
@@ -34,8 +35,8 @@ class Method:
     """A method, and the settings with which it is compared.
 
     tasks: of a step, relative to GRPO over episodes: steps of all methods then sample about as many tokens. known: the
-    runs of `coterie bench paper` that are this method's, by task. calling: algorithm and tasks for assistants, where
-    they differ. loss: overrides for assistants. on: the tasks for which it is meant.
+    runs of `python -m benchmarks paper` that are this method's, by task. calling: algorithm and tasks for assistants,
+    where they differ. loss: overrides for assistants. on: the tasks for which it is meant.
     """
 
     title: str
@@ -91,7 +92,7 @@ CLOSE = ("sokoban_drmas", "sokoban_main_sub_grpo", "maths_drmas", "assistants_gi
 """Rows that get ten seeds."""
 TABLE = Table(
     Path("runs/bench-methods"),
-    "coterie.bench.methods",
+    "benchmarks.methods",
     with_ten(ROWS, CLOSE),
     Path("docs/results/data/methods.jsonl"),
 )
@@ -129,7 +130,8 @@ def page() -> list[str]:
         "",
         f"![success of each method on three tasks]({PICTURE.name})",
         "",
-        "Written by `coterie bench methods`. Every row of a task samples the same number of tokens in training, from "
+        "Written by `python -m benchmarks methods`. "
+        "Every row of a task samples the same number of tokens in training, from "
         f"the same starter, with one policy per role. By their own counters, runs end at most {max(beyond, taken):.1%} "
         "beyond the budget, because a run ends with a whole step. Success is that of greedy play on 1,000 test tasks, "
         "which training never sees; intervals are 95 % intervals over seeds (Student's t). Runs that are also rows of "

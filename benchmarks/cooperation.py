@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.pairs import generated
 from coterie.bench import Say
-from coterie.bench.pairs import generated
 from coterie.environments.coding.code_pair import CodePair, Outcome
 from coterie.environments.coding.problems import Problem
 from coterie.kernel.scene import JSON, Scene
@@ -126,7 +126,8 @@ def _row(begin: Sequence[str], judgements: Sequence[Judged], *, names: bool = Fa
 HEAD = [
     "# Results: errors of the cooperation reward of code_pair",
     "",
-    "Written by `coterie bench cooperation`. A pair is a program of aux and one of main that together pass all eight "
+    "Written by `python -m benchmarks cooperation`. "
+    "A pair is a program of aux and one of main that together pass all eight "
     "tests of their problem. A pair deserves none, half or all of the cooperation reward. A cheat is paid wrongly if "
     "it gets more than it deserves, an honest pair if it gets less than all.",
     "",

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.intervals import over_seeds
+from benchmarks.rows import Table
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
-from coterie.bench.rows import Table
 from coterie.kernel.safe import plain
 from coterie.run.loaded import load
 

@@ -157,7 +157,8 @@ def page(told: dict[str, list[tuple[Size, float]]]) -> list[str]:
     lines = [
         "# Results: how a step's time grows",
         "",
-        f"Written by `coterie bench growth`. The base case is AT-GRPO with {base.roles} roles that share a network of "
+        f"Written by `python -m benchmarks growth`. "
+        f"The base case is AT-GRPO with {base.roles} roles that share a network of "
         f"{base.network} parameters, {base.turns} turns, {base.replies} replies to each prompt of {base.prompt} "
         f"tokens, {base.reply} tokens per reply and {base.tasks} tasks per step; every reply is trained. One quantity "
         f"grows at a time. Times are medians of {STEPS} steps on {len(os.sched_getaffinity(0))} cores. Work is the "
@@ -189,7 +190,7 @@ def _seconds(size: Size) -> float:
         train(
             {
                 "environment": {
-                    "name": f"coterie.bench.growth:{ROUNDS[size.roles].__name__}",
+                    "name": f"benchmarks.growth:{ROUNDS[size.roles].__name__}",
                     "turns": size.turns, "prompt": size.prompt, "reply": size.reply,
                 },
                 "algorithm": {"name": "at_grpo", "num_generations": size.replies, "horizon": "point"},

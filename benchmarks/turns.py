@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
+from benchmarks.intervals import over_seeds
 from coterie.algorithms.base import Algorithm
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
 from coterie.engines.scripted import ScriptedEngine
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.play import Play
@@ -162,8 +162,8 @@ def margin(batches: Sequence[Sequence[float]], right: Sequence[float]) -> float:
 HEAD = [
     "# Results: the gradient where the policy decides how many turns there are",
     "",
-    "Written by `coterie bench turns`. One agent is asked up to three times and says `go` or `stop`. It gets the "
-    "payoff of the turn at which it stops, or the last payoff if it goes on to the end. So an episode has as many "
+    "Written by `python -m benchmarks turns`. One agent is asked up to three times and says `go` or `stop`. It gets "
+    "the payoff of the turn at which it stops, or the last payoff if it goes on to the end. So an episode has as many "
     f"turns as the policy wants. The policy goes on with probability {', '.join(map(str, GOES))}. The true gradient "
     f"of the expected payoff in the three logits is computed by hand. Each method plays {BATCHES * TASKS:,} tasks "
     "with its own sampler (groups of 4) and its own credit.",

@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.contest import Contest, Entrant
+from benchmarks.rows import FIVE, Row, Table, interval
 from coterie.bench import Say
-from coterie.bench.contest import Contest, Entrant
-from coterie.bench.rows import FIVE, Row, Table, interval
 from coterie.run.evaluate import Evaluation
 from coterie.run.folder import Run
 from coterie.run.loaded import load
@@ -41,7 +41,7 @@ WHY = [
     "fewer replies than mas_grpo, and one of its two seeds failed, so it is not a fair comparison yet. Voting among "
     "five sampled replies (next table) makes the single agent slightly worse than greedy play.",
 ]
-TABLE = Table(Path("runs/bench-joyagents"), "coterie.bench.joyagents", ROWS)
+TABLE = Table(Path("runs/bench-joyagents"), "benchmarks.joyagents", ROWS)
 CONTEST = Contest(
     TABLE,
     Path("docs/results/joyagents_contest.svg"),
@@ -72,7 +72,7 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: assistants",
         "",
-        "Written by `coterie bench joyagents`. Teams start from the shipped starter-assistants (0.92 million "
+        "Written by `python -m benchmarks joyagents`. Teams start from the shipped starter-assistants (0.92 million "
         "parameters), with one policy per role, and train on the embedded queries. Success is that of greedy play on "
         "1,000 held-out queries, which training never sees; the checkpoint is chosen on 300 validation queries. "
         "Intervals are 95 % intervals over seeds (Student's t). A run has one thread; several runs ran at once. The "

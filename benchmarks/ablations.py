@@ -1,6 +1,6 @@
 """Ablations of teams at equal sampled tokens: what each part of a method, and each role, is worth.
 
-Writes docs/results/ablations.md from docs/results/data/ablations.jsonl and the rows of `coterie bench paper`.
+Writes docs/results/ablations.md from docs/results/data/ablations.jsonl and the rows of `python -m benchmarks paper`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coterie.bench import Say, claims, joined, over_time, paper
-from coterie.bench.ablation_rows import GROUPED, LATE, TABLE
-from coterie.bench.claims import Claim, Comparison
-from coterie.bench.contest import spread
-from coterie.bench.joined import PUT_TOGETHER
-from coterie.bench.over_time import kept
-from coterie.bench.paper_rows import TABLE as PAPER
+from benchmarks import claims, joined, over_time, paper
+from benchmarks.ablation_rows import GROUPED, LATE, TABLE
+from benchmarks.claims import Claim, Comparison
+from benchmarks.contest import spread
+from benchmarks.joined import PUT_TOGETHER
+from benchmarks.over_time import kept
+from benchmarks.paper_rows import TABLE as PAPER
+from coterie.bench import Say
 
 PAGE = Path("docs/results/ablations.md")
 
@@ -38,7 +39,7 @@ def page() -> list[str]:
         "",
         claims.against(CLAIMS),
         "",
-        f"Written by `coterie bench ablations` ({hours:.1f} CPU hours), with rows of "
+        f"Written by `python -m benchmarks ablations` ({hours:.1f} CPU hours), with rows of "
         "[the papers' comparisons](paper.md). All rows of a section sample the same number of tokens in training, by "
         f"their own counters {beyond:.1%} more at most, because a run ends with a whole step. Success is that of "
         "greedy play on 1,000 test tasks, which training never sees; intervals are 95 % intervals over seeds "

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.intervals import over_seeds
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.kernel.safe import plain
 from coterie.run.folder import Run
@@ -69,7 +69,8 @@ def page() -> list[str]:
     lines = [
         "# Results: a stream of questions in which only the memory learns",
         "",
-        "Written by `coterie bench stream`. In `desks`, each topic needs one of 4 desks and one of 4 forms. Both are "
+        "Written by `python -m benchmarks stream`. "
+        "In `desks`, each topic needs one of 4 desks and one of 4 forms. Both are "
         "drawn at random, are not stated anywhere, and are drawn again before step 31. The weights (0.19 million "
         "parameters) can follow a note and are frozen. A note tells a role what it did for an answered question on the "
         "same topic. A stream has 60 steps of 32 questions; one episode in five is played without notes. The table "

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.contest import Entrant, picture, spread
+from benchmarks.rows import FIVE, Row, Table
 from coterie.bench import Say
-from coterie.bench.contest import Entrant, picture, spread
-from coterie.bench.rows import FIVE, Row, Table
 
 PAGE, PICTURE = Path("docs/results/real.md"), Path("docs/results/real.svg")
 VOTES = 5
@@ -43,7 +43,7 @@ def _world(name: str, last: str, *, words: int, tokens: int) -> dict[str, Row]:
 
 TABLE = Table(
     Path("runs/bench-real"),
-    "coterie.bench.real",
+    "benchmarks.real",
     {
         **_world("errand", "cashier", words=24, tokens=72_000),
         **_world("documents", "statistician", words=32, tokens=120_000),
@@ -72,7 +72,8 @@ def page() -> list[str]:
     return [
         "# Results: a real model",
         "",
-        "Written by `coterie bench real`. Every team is two adapters of rank 16 over one SmolLM2-135M-Instruct (134.5 "
+        "Written by `python -m benchmarks real`. "
+        "Every team is two adapters of rank 16 over one SmolLM2-135M-Instruct (134.5 "
         "million parameters, dequantised from 4 bits), trained as `coterie train NAME --model smollm2` does it, on a "
         "processor with one thread. Success is that of greedy play on 200 test tasks, which training never shows; the "
         "checkpoint is chosen on 64 validation tasks. Intervals are 95 % intervals over seeds (Student's t).",

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
+from benchmarks.intervals import over_seeds
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.kernel.safe import plain
 from coterie.kernel.tracker import Line, Tracker
@@ -137,7 +137,8 @@ def page() -> list[str]:
     lines = [
         "# Results: rollouts that run ahead of updates",
         "",
-        "Written by `coterie bench overlap`. `plan_path` is trained with one policy (0.85 million parameters) for "
+        "Written by `python -m benchmarks overlap`. "
+        "`plan_path` is trained with one policy (0.85 million parameters) for "
         f"{STEPS} steps of 32 tasks, with {len(SEEDS)} seeds ({len(FAR)} for two and more steps ahead) and "
         f"`runtime.name = \"ray\"` on two cores. One core has the engine and the worker that plays environments, the "
         "other the learner and the run's process. Without running ahead (*taking turns*), the rollout of a step takes "

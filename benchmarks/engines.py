@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.intervals import over_seeds
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
 from coterie.config.resolve import load_config
 from coterie.kernel.safe import plain
 from coterie.run.folder import Run
@@ -66,7 +66,7 @@ def page(there: dict[str, list[tuple[float, float, float]]]) -> list[str]:
     lines = [
         "# Results: the same team trained with three ways of sampling",
         "",
-        "Written by `coterie bench engines`. `plan_path` as in configs/plan_path.toml, with one policy of 0.85 "
+        "Written by `python -m benchmarks engines`. `plan_path` as in configs/plan_path.toml, with one policy of 0.85 "
         f"million parameters per role, is trained for {STEPS} steps of 24 tasks with {len(SEEDS)} seeds on two cores. "
         "Success is measured on 1,000 validation tasks before training and after the last step; "
         "[plan_path](plan_path.md) uses test tasks and the best checkpoint, so its numbers differ. It is the mean "

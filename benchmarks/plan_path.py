@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.contest import Contest, Entrant
+from benchmarks.rows import FIVE, Row, Table
 from coterie.bench import Say
-from coterie.bench.contest import Contest, Entrant
 from coterie.bench.demo_small import CONFIG
-from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/plan_path.md")
 PICTURE = Path("docs/run.svg")
@@ -23,7 +23,7 @@ SHORT = ("train.steps=40", "train.tasks_per_step=24")
 """Settings of a budget at which every method can be compared in minutes."""
 TABLE = Table(
     Path("runs/bench-plan_path"),
-    "coterie.bench.plan_path",
+    "benchmarks.plan_path",
     {
         "demo": Row("at_grpo, horizon point, random commit, a policy per role (the demo)", CONFIG, seeds=FIVE),
         "solo": Row("one agent with the map, grpo, four turns, twice the tasks", ONE_POLICY, {"name": "grpo"},
@@ -73,7 +73,8 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: plan_path",
         "",
-        "Written by `coterie bench plan_path`. Teams train on 6 x 6 grids with split view, from the shipped starter "
+        "Written by `python -m benchmarks plan_path`. "
+        "Teams train on 6 x 6 grids with split view, from the shipped starter "
         "(0.9 million parameters). Success is that of greedy play on the same 1,000 test tasks, which training never "
         "sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % intervals over seeds (Student's "
         "t). In the mean number of turns, an unsolved task counts as 4, the limit. The rows above `40 steps of 24 "

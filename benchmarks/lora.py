@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rows import FIVE, Row, Table
 from coterie.bench import Say
 from coterie.bench.demo_small import CONFIG
-from coterie.bench.rows import FIVE, Row, Table
 
 PAGE = Path("docs/results/lora.md")
 BUDGET = ("train.steps=40", "train.tasks_per_step=24", "train.eval_every=10")
@@ -19,7 +19,7 @@ ADAPTERS = ("policies.scout.kind=lora", "policies.pilot.kind=lora", "optimizer.l
 SMALL = tuple(f"policies.{name}.lora.{key}=4" for name in ("scout", "pilot") for key in ("rank", "alpha"))
 TABLE = Table(
     Path("runs/bench-lora"),
-    "coterie.bench.lora",
+    "benchmarks.lora",
     {
         "full": Row("one whole model per role", CONFIG, overrides=BUDGET, seeds=FIVE),
         "lora": Row("one adapter of rank 32 per role, one base", CONFIG, overrides=(*BUDGET, *ADAPTERS), seeds=FIVE),
@@ -38,7 +38,8 @@ def page() -> list[str]:
     return [
         "# Results: adapters",
         "",
-        "Written by `coterie bench lora`. plan_path on 6 x 6 grids with split view is trained with at_grpo as in the "
+        "Written by `python -m benchmarks lora`. "
+        "plan_path on 6 x 6 grids with split view is trained with at_grpo as in the "
         "demo, from the shipped starter (0.9 million parameters). Success is that of greedy play on the same 1,000 "
         "test tasks, which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % "
         "intervals over seeds (Student's t). Every row plays 24 tasks per step for 40 steps; sampled and trained "

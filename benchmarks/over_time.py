@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from coterie.bench.ablation_rows import LATE, TABLE
-from coterie.bench.paper_rows import BUDGETS, GAMES
-from coterie.bench.paper_rows import TABLE as PAPER
+from benchmarks.ablation_rows import LATE, TABLE
+from benchmarks.paper_rows import BUDGETS, GAMES
+from benchmarks.paper_rows import TABLE as PAPER
 
 
 def lines() -> list[str]:

@@ -6,11 +6,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ablation_rows import TABLE
+from benchmarks.figures import keep, lines_of
+from benchmarks.paper_rows import TABLE as PAPER
+from benchmarks.rows import Row
 from coterie.bench import Say
-from coterie.bench.ablation_rows import TABLE
-from coterie.bench.figures import keep, lines_of
-from coterie.bench.paper_rows import TABLE as PAPER
-from coterie.bench.rows import Row
 from coterie.run.ablation import Ablation
 from coterie.run.loaded import load
 

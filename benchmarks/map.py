@@ -14,11 +14,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say, claims, svg
-from coterie.bench.claims import Claim, Comparison
-from coterie.bench.intervals import over_seeds
-from coterie.bench.rows import FIVE, Row, Table, interval
-from coterie.bench.svg import text
+from benchmarks import claims, svg
+from benchmarks.claims import Claim, Comparison
+from benchmarks.intervals import over_seeds
+from benchmarks.rows import FIVE, Row, Table, interval
+from benchmarks.svg import text
+from coterie.bench import Say
 from coterie.config.settings import SFTConfig
 from coterie.environments.relay import Relay
 from coterie.run.sft import sft
@@ -123,7 +124,7 @@ def _starters(say: Say, rows: Collection[str]) -> None:
 
 TABLE = Table(
     FOLDER,
-    "coterie.bench.map",
+    "benchmarks.map",
     {f"{starter}_{player}": _row(starter, player) for starter in STARTERS for player in NAMES}
     | {f"{starter}_{player}": _row(starter, player) for starter in WEAK for player in OTHERWISE},
     Path("docs/results/data/map.jsonl"),
@@ -185,7 +186,8 @@ def page() -> list[str]:
         "`environment.solo=true`; everything is "
         f"`environment.solo=true` with `environment.shares=[{PLACES}]`.",
         "",
-        f"Written by `coterie bench map`: {hours:.1f} CPU hours. Every player trains on {BUDGET:,} sampled tokens, by "
+        f"Written by `python -m benchmarks map`: "
+        f"{hours:.1f} CPU hours. Every player trains on {BUDGET:,} sampled tokens, by "
         f"its own counter at most {beyond:.1%} more, because a run ends with a whole step; making the starters takes "
         "another hour and a half. Each seed has tasks of its own, the same for all players, so an interval over seeds "
         f"(95 %, Student's t) includes the luck of tasks. A place on the map has about "
@@ -214,7 +216,7 @@ def _otherwise() -> list[str]:
         "the start and, when the last turn comes and a guess is free, has lost the hops that it knew. One agent alone "
         "has one turn, the last one, and is paid for trying. Of 200 validation tasks, the team from the first starter "
         "(seed 0) ends 176 with a wrong path and solves 24 before training; after its last step it leaves 194 without "
-        "a whole path and solves 5 (after `coterie bench map small_200_team`: `coterie eval "
+        "a whole path and solves 5 (after `python -m benchmarks map small_200_team`: `coterie eval "
         f"runs/bench-map/small_200_team-0 --split validation --tasks 200 --step 0`, and `--step {last}`). With as many "
         "tokens, other ways to train the team are no better:",
         "",

@@ -66,8 +66,8 @@ def page(comparisons: dict[str, dict[str, Any]]) -> list[str]:
         "# Results: fronts",
         "",
         "A front decides when a question leaves for the engine: `waves` sends all waiting questions together, "
-        f"`eager` sends each at once. Written by `coterie bench fronts`, which plays {ROUNDS} rollouts of {TASKS} "
-        "tasks of plan_path, with 8 replies per decision, with the two fronts alternately in one run.",
+        f"`eager` sends each at once. Written by `python -m benchmarks fronts`, which plays {ROUNDS} rollouts of "
+        f"{TASKS} tasks of plan_path, with 8 replies per decision, with the two fronts alternately in one run.",
         "",
         "| engine | logs of `eager` compared with `waves` | different replies to equal prompts with equal seeds | "
         "time of `waves` / time of `eager` |",

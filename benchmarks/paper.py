@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from coterie.bench import Say, claims
-from coterie.bench.claims import Claim, Comparison
-from coterie.bench.contest import spread
-from coterie.bench.paper_rows import BUDGETS, GAMES, TABLE
+from benchmarks import claims
+from benchmarks.claims import Claim, Comparison
+from benchmarks.contest import spread
+from benchmarks.paper_rows import BUDGETS, GAMES, TABLE
+from coterie.bench import Say
 
 PAGE = Path("docs/results/paper.md")
 TASKS = (*BUDGETS, "code", "writing", "assistants")
@@ -55,7 +56,8 @@ def page() -> list[str]:
         "",
         claims.against(CLAIMS),
         "",
-        f"Written by `coterie bench paper`: {len(done)} runs, {hours:.1f} CPU hours without the sandboxes of code. By "
+        f"Written by `python -m benchmarks paper`: "
+        f"{len(done)} runs, {hours:.1f} CPU hours without the sandboxes of code. By "
         f"their own counters all runs of a task sampled its budget and at most {beyond:.1%} more, because a run ends "
         "with a whole step. Success is that of greedy play on 1,000 test tasks (498 of code), which training never "
         "sees; intervals are 95 % intervals over seeds (Student's t). In games, AT-GRPO is our variant of it, as in "

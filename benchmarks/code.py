@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.contest import Contest, Entrant
+from benchmarks.rows import FIVE, Row, Table
 from coterie.bench import Say
-from coterie.bench.contest import Contest, Entrant
-from coterie.bench.rows import FIVE, Row, Table
 from coterie.kernel.episode import Answered, Noted
 from coterie.kernel.mistakes import task_of
 from coterie.run.evaluate import at_k
@@ -21,7 +21,7 @@ PAGE = Path("docs/results/code.md")
 CODE, PAIR, SOLO = "configs/code.toml", "configs/code_pair.toml", "configs/code_pair_solo.toml"
 TABLE = Table(
     Path("runs/bench-code"),
-    "coterie.bench.code",
+    "benchmarks.code",
     {
         "code": Row("code: coder and tester, at_grpo", CODE, seeds=FIVE),
         "pair": Row("code_pair: aux and main, magrpo", PAIR, seeds=FIVE),
@@ -65,7 +65,8 @@ def page(say: Say) -> list[str]:
     return [
         "# Results: code and code_pair",
         "",
-        "Written by `coterie bench code`. Teams start from the shipped starter-code (0.92 million parameters) and "
+        "Written by `python -m benchmarks code`. "
+        "Teams start from the shipped starter-code (0.92 million parameters) and "
         "train on the embedded problems. Success is that of greedy play on the 498 held-out problems (chains of "
         "steps), which training never sees; the checkpoint is chosen on 200 validation problems. Intervals are 95 % "
         "intervals over seeds (Student's t). Each run has one thread. The column `start` of the code_pair rows is "

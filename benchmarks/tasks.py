@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.intervals import over_seeds
+from benchmarks.rows import FIVE, Row, Table
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
-from coterie.bench.rows import FIVE, Row, Table
 from coterie.kernel.episode import Answered, Asked, Log
 from coterie.models.rendering import Renderer
 from coterie.run.loaded import Loaded
@@ -31,7 +31,7 @@ EPISODES = {"name": "mas_grpo", "num_generations": 8}
 
 TABLE = Table(
     Path("runs/bench-tasks"),
-    "coterie.bench.tasks",
+    "benchmarks.tasks",
     {
         "sokoban": Row("sokoban: 6 x 6, one box, at least three pushes", "configs/sokoban.toml", seeds=FIVE),
         "sudoku": Row("sudoku: 4 x 4, seven givens", "configs/sudoku.toml", seeds=FIVE),
@@ -62,7 +62,8 @@ def page() -> list[str]:
     return [
         "# Results: sokoban, sudoku, maths, writing",
         "",
-        "Written by `coterie bench tasks`. Each team is trained from its shipped starter (0.9 million parameters) "
+        "Written by `python -m benchmarks tasks`. "
+        "Each team is trained from its shipped starter (0.9 million parameters) "
         "with one policy per role, as `coterie train NAME` does it. Success is that of greedy play on 1,000 test "
         "tasks, which training never sees; the checkpoint is chosen on 400 validation tasks. Intervals are 95 % "
         "intervals over seeds (Student's t); sampled and trained tokens are in millions per run. `writing` counts no "

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.rows import Row, Table
 from coterie.bench import Say
-from coterie.bench.rows import Row, Table
 from coterie.errors import ConfigError
 
 PAGE = Path("docs/results/agents.md")
@@ -19,7 +19,7 @@ CONFIG = "examples/agents/config.toml"
 NEEDED = ("langchain_openai", "langgraph", "agents")
 TABLE = Table(
     Path("runs/bench-agents"),
-    "coterie.bench.agents",
+    "benchmarks.agents",
     {
         name: Row(title, CONFIG, overrides=(f"environment.agent=examples/agents/{name}.py:run",))
         for name, title in (

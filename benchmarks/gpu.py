@@ -21,11 +21,11 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.rows import Row, Table
 from coterie.bench import Say
 from coterie.bench.decode import wave
 from coterie.bench.models import random_qwen3
 from coterie.bench.plan import tried
-from coterie.bench.rows import Row, Table
 from coterie.bench.update import by_rows, rows_of_groups, useful
 from coterie.checks.machines import here
 from coterie.config.resolve import load_config
@@ -81,7 +81,7 @@ LEARNING = (
 )  # fmt: skip
 TABLE = Table(
     FOLDER,
-    "coterie.bench.gpu",
+    "benchmarks.gpu",
     {
         dtype: Row(f"in {dtype}", "configs/plan_path.toml", overrides=(*LEARNING, f"train.dtype={dtype}"))
         for dtype in ("float32", "bfloat16")
@@ -256,7 +256,7 @@ def page() -> list[str]:
 
 def _tell_machine(figures: Mapping[str, Any]) -> list[str]:
     return [
-        "Written by `coterie bench gpu`. " + "{name}, {GiB} GiB; Python {python}, torch {torch}, transformers "
+        "Written by `python -m benchmarks gpu`. " + "{name}, {GiB} GiB; Python {python}, torch {torch}, transformers "
         "{transformers}. Measured speed: {float32:.0f} TFLOP/s in float32, {bfloat16:.0f} in bfloat16, "
         "{bandwidth:.2f} TB/s.".format(**figures),
         "Networks have the shapes of Qwen3 models and random weights, except in the learning runs. Times are medians;",

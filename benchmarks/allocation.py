@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.intervals import over_seeds
+from benchmarks.joyagents import CONFIG, TABLE
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
-from coterie.bench.joyagents import CONFIG, TABLE
 from coterie.config.resolve import load_config
 from coterie.errors import Unavailable
 from coterie.kernel.play import Play
@@ -142,7 +142,8 @@ def page() -> list[str]:
     return [
         "# Results: gradient quality per sampled reply",
         "",
-        "Written by `coterie bench allocation`. The team is that of `assistants` at its starter, with one policy per "
+        "Written by `python -m benchmarks allocation`. "
+        "The team is that of `assistants` at its starter, with one policy per "
         "role. A row is one way to spend replies. A *base* is a played episode of a query, a *node* is one of its "
         "decisions, and *replies* are the alternatives that are compared at a node. For each row, two halves of a "
         f"batch are played on different queries, each with as many queries as need about {REPLIES} replies (column "
@@ -159,7 +160,7 @@ def page() -> list[str]:
         "",
         "## With a trained team",
         "",
-        "The same measurement with the seed-0 team that `coterie bench joyagents` trained, at step "
+        "The same measurement with the seed-0 team that `python -m benchmarks joyagents` trained, at step "
         f"{LAST}. The remaining errors are rare, so a batch of this size carries little signal about them: neither way "
         "has much signal, and neither has more than the other. Steps this late need more queries, whichever way "
         "samples them.",
@@ -235,7 +236,7 @@ def _cosines(start: str, name: str) -> dict[str, list[float]]:
 
 
 def _subprocess(job: tuple[str, int]) -> tuple[str, int]:
-    code = "import sys; from coterie.bench.allocation import measure; measure(sys.argv[1], int(sys.argv[2]))"
+    code = "import sys; from benchmarks.allocation import measure; measure(sys.argv[1], int(sys.argv[2]))"
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, *map(str, job)]
     subprocess.run(command, check=True, env=environ, stdout=subprocess.DEVNULL)

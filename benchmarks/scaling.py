@@ -1,7 +1,7 @@
 """Scaling of a team's training: a simulation of the stages of a run, validated by measurements on two cores.
 
 Writes docs/scaling.md. In the simulation, engines serve waves one after another and the run's process coordinates them.
-The time of each stage is measured (`coterie bench overlap`) or computed from the GPU data of `coterie plan`.
+The time of each stage is measured (`python -m benchmarks overlap`) or computed from the GPU data of `coterie plan`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks import overlap as measured
 from coterie.bench import Say
-from coterie.bench import overlap as measured
 from coterie.checks.machines import gpu
 from coterie.kernel.safe import plain
 from coterie.run.folder import Run
@@ -263,7 +263,7 @@ def page(checked: Sequence[tuple[float, float, float]]) -> list[str]:
     lines = [
         "# How far it scales",
         "",
-        "Written by `coterie bench scaling`. All numbers for more than two CPU cores come from a simulation.",
+        "Written by `python -m benchmarks scaling`. All numbers for more than two CPU cores come from a simulation.",
         "",
         "In the simulation, a step's rollout is a sequence of waves. A wave is a set of requests that the engines "
         "answer in one batch. It waits for the engines of its role's [pool](cluster.md#components). The run's process "

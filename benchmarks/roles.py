@@ -1,6 +1,6 @@
 """Ablations of the roles of plan_path: each role is muted, swapped, or replaced by its initial policy.
 
-Uses the runs of `coterie bench plan_path` and trains missing ones. Writes docs/results/roles.md.
+Uses the runs of `python -m benchmarks plan_path` and trains missing ones. Writes docs/results/roles.md.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.intervals import over_seeds
+from benchmarks.plan_path import TABLE
 from coterie.bench import Say
-from coterie.bench.intervals import over_seeds
-from coterie.bench.plan_path import TABLE
 from coterie.report.diagnose import history
 from coterie.run.ablation import Ablation, Change
 from coterie.run.evaluate import Evaluation
@@ -54,7 +54,8 @@ def run(say: Say) -> dict[str, Any]:
 HEAD = [
     "# Results: what the team loses without each role",
     "",
-    "Written by `coterie bench roles`. plan_path on 6 x 6 grids was trained with AT-GRPO and one policy of 0.9 million "
+    "Written by `python -m benchmarks roles`. "
+    "plan_path on 6 x 6 grids was trained with AT-GRPO and one policy of 0.9 million "
     "parameters per role; all variants play the same 1,000 test tasks greedily. `mute`: the role says nothing. `swap`: "
     "each role is played by the other role's policy. `replace …=base`: the role is played by the policy from before "
     "training, its partner by the trained policy. Changes are in percentage points of success. A single seed has a "

@@ -1,6 +1,6 @@
 """Published claims beside our numbers: a page for each, with differences, intervals, a verdict and a picture.
 
-`coterie bench claims` writes docs/results/claims/ from the figures that the benchmarks keep; it trains nothing.
+`python -m benchmarks claims` writes docs/results/claims/ from the figures that the benchmarks keep; it trains nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from coterie.bench import Say, svg
-from coterie.bench.intervals import half_width, over_seeds
-from coterie.bench.rows import TEN, Table, in_checkout
+from benchmarks import svg
+from benchmarks.intervals import half_width, over_seeds
+from benchmarks.rows import TEN, Table, in_checkout
+from coterie.bench import Say
 
 FOLDER = Path("docs/results/claims")
 HOMES = ("paper", "ablations", "methods", "map")
@@ -166,9 +167,9 @@ class Claim:
             ),
             "",
             *([self.seen, ""] if self.seen else []),
-            f"**Command.** `coterie bench {self.command}` makes the figures that are missing, and `coterie bench "
-            f"{self.command} ROW …` those of some rows (a wrong one lists all), in "
-            f"`docs/results/data/{self.command}.jsonl`; `coterie bench claims` writes this page from them.",
+            f"**Command.** `python -m benchmarks {self.command}` makes the figures that are missing, and `python -m "
+            f"benchmarks {self.command} ROW …` those of some rows (a wrong one lists all), in "
+            f"`docs/results/data/{self.command}.jsonl`; `python -m benchmarks claims` writes this page from them.",
             "",
             f"**What would settle it.** {self.settle}",
             "",
@@ -203,7 +204,7 @@ def _mean(values: Sequence[float]) -> str:
 
 def claims() -> list[Claim]:
     """Returns all claims, in the order of their benchmarks."""
-    return [claim for home in HOMES for claim in importlib.import_module(f"coterie.bench.{home}").CLAIMS]
+    return [claim for home in HOMES for claim in importlib.import_module(f"benchmarks.{home}").CLAIMS]
 
 
 def against(tested: Sequence[Claim]) -> str:
@@ -264,7 +265,7 @@ def unfinished(made: int, runs: int, close: int) -> str:
 
 def index() -> list[str]:
     """Returns the lines of the page that lists all claims."""
-    tables = [importlib.import_module(f"coterie.bench.{home}").TABLE for home in HOMES]
+    tables = [importlib.import_module(f"benchmarks.{home}").TABLE for home in HOMES]
     hours = sum(table.spent()[0] for table in tables)
     runs = sum(len(row.seeds) for table in tables for row in table.rows.values())
     made = sum(len(table.found(name)) for table in tables for name in table.rows)
