@@ -111,10 +111,13 @@ def spread(values: Sequence[float]) -> str:
     return f"{mean:.3f}" if len(values) < 2 else f"{mean:.3f} ({max(0.0, low):.3f} to {min(1.0, high):.3f})"
 
 
-def picture(table: Table, entrants: Sequence[Entrant]) -> str:
+def picture(table: Table, entrants: Sequence[Entrant], legend: float = 0.0) -> str:
     """Returns an SVG of validation success against sampled tokens: a thin line a seed, a thick one their mean.
 
     The mean ends where the first of them does.
+
+    Args:
+        legend: success above which the names of the lines stand, at the right.
     """
     curves = {entrant.title: curves_of(table, entrant.row) for entrant in entrants
               if entrant.votes == 1 and table.found(entrant.row)}  # fmt: skip
@@ -144,7 +147,7 @@ def picture(table: Table, entrants: Sequence[Entrant]) -> str:
         for points, style in (*thin, (mean, 'stroke-width="3"')):
             joined = " ".join(place(*point) for point in points)
             lines.append(f'<polyline fill="none" stroke="{colour}" {style} points="{joined}"/>')
-        y = TOP + HEIGHT - 14 - 18 * (len(curves) - 1 - number)
+        y = TOP + HEIGHT * (1 - legend) - 14 - 18 * (len(curves) - 1 - number)
         lines.append(f'<text x="{LEFT + WIDTH - 6}" y="{y}" text-anchor="end" fill="{colour}">{title}</text>')
     caption = f"Success on validation, greedy, against tokens sampled in training ({unit})"
     lines.append(f'<text x="340" y="{TOP + HEIGHT + 40}" text-anchor="middle" fill="#111111">{caption}</text></svg>')
