@@ -304,6 +304,13 @@ def test_what_a_signal_makes_a_half_imported_file_raise_is_no_error_of_its_own(a
     assert "half" not in done.stderr
 
 
+def test_a_signal_that_strikes_an_executed_text_has_its_own_exit_code(tmp_path):
+    (tmp_path / "mine.py").write_text("exec('import os, signal; os.kill(os.getpid(), signal.SIGTERM)')\n")
+    command = [sys.executable, "-m", "coterie", "check", str(tmp_path / "mine.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "\ncoterie: stopped by SIGTERM\n")
+
+
 def test_ctrl_c_while_the_options_of_commands_are_looked_at_is_one_line():
     script = (
         "import signal, sys, typer.main; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
