@@ -146,7 +146,8 @@ GENERATOR = [
     "",
     "## Generated pairs",
     "",
-    "Made by `bench/pairs.py`, seeds 1000 to 1999 of each side. Nobody had looked at these pairs when the reward was "
+    "Made by `benchmarks/pairs.py`, seeds 1000 to 1999 of each side. "
+    "Nobody had looked at these pairs when the reward was "
     "last changed, but at 462 others of each side. A cheat solves the problem alone, behind a mask that aux puts on "
     "and main takes off (*fused*: a little in each step of a loop; *cancelled*: by asking aux twice), behind a code in "
     "which aux writes main's arguments, or behind a password; a *coded result* is solved by aux, and main undoes a "

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a line is a program)
-"""Generates pairs of programs for `bench/cooperation.py`: cheats, which do not share the work, and honest ones.
+"""Generates pairs of programs for `benchmarks/cooperation.py`: cheats, which do not share the work, and honest ones.
 
     generated("cheats", 7)    # a pair and its tests; the same seed gives the same
 

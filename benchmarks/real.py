@@ -1,4 +1,4 @@
-"""Results of teams over a real pretrained model, five seeds each, and of one agent in their place, three each.
+"""Results of teams over a real pretrained model, and of one agent in their place.
 
 Every team is trained as its config says: two adapters over one model of 135 million parameters. One agent is trained on
 about as many sampled tokens: with one role's page, or with both pages; then also by a vote over five replies. Writes
@@ -76,12 +76,15 @@ def page() -> list[str]:
         "Written by `python -m benchmarks real`. "
         "Every team is two adapters of rank 16 over one SmolLM2-135M-Instruct (134.5 "
         "million parameters, dequantised from 4 bits), trained as `coterie train NAME --model smollm2` does it, on a "
-        "processor with one thread. Success is that of greedy play on 200 test tasks, which training never shows; the "
-        "checkpoint is chosen on 64 validation tasks. Intervals are 95 % intervals over seeds (Student's t).",
+        "processor with one thread. Success is that of greedy play on 200 test tasks (80 of taboo), which training "
+        "never shows; the checkpoint is chosen on 64 validation tasks (60 of taboo). "
+        "Intervals are 95 % intervals over seeds "
+        "(Student's t).",
         "",
         "One agent is one adapter over the same model. It has as many tokens a reply as the team's two replies may "
-        "have together, so that it can say first what the other role would; as many replies a step; and as many "
-        "sampled tokens in training as the team's longest run. Its learning rate is the better of 1e-4 and 3e-4 on "
+        "have together, so that it can say first what the other role would; as many replies a step; and about as many "
+        "sampled tokens in training as the team's longest run, which is more than the mean of its runs. "
+        "Its learning rate is the better of 1e-4 and 3e-4 on "
         f"errand with both pages. It is also played by a vote: of {VOTES} sampled replies the most frequent counts.",
         "",
         "**What this does not tell.** The first role of a team has a reward of its own, for the right word, which one "
@@ -92,7 +95,7 @@ def page() -> list[str]:
         *table_lines(),
         "",
         "*without a role*: the change of success on 64 validation tasks with that role muted, in points, from the "
-        "least to the most of the seeds, measured once in each run.",
+        "least to the most of the seeds, measured once in a run. aiw's runs ended before it was due.",
         "",
     ]
 

@@ -1,6 +1,6 @@
 """The training loop written out: AT-GRPO on a team, five stages a step, in plain torch.
 
-    python examples/loop.py tally 10
+    python examples/loop.py plan_path 10
 
 A step plays tasks, compares replies to the same prompt, routes each reply to the policy that wrote it, moves every
 policy's weights, and hands them to the engine that samples. `coterie train` does the same. Around it a run has
@@ -31,6 +31,8 @@ Credited = dict[str, list[tuple[Sample, float]]]
 def train(target: str, steps: int, *overrides: str) -> Iterator[TeamModels]:
     """Trains the team of a config or an environment, and yields its models after every step."""
     config = load_config(target, [f"train.steps={steps}", *overrides])
+    if config.names["algorithm"] != "at_grpo" or config.loss.kl:
+        raise SystemExit("this loop is at_grpo with its own loss; add --set algorithm.name=at_grpo, or use coterie train")
     with TeamModels(config) as models:
         trained = models.trained
         optimizers = {
@@ -93,7 +95,7 @@ def learn(
     tokens = sum(len(sample.completion_ids) for sample, _ in replies)
     for sample, advantage in replies:
         if advantage:
-            old = torch.tensor(sample.logprobs)
+            old = torch.tensor(sample.logprobs, device=model.device)
             ratio = (logprobs(model, sample) - old).exp()
             clipped = ratio.clamp(1 - EPSILON, 1 + EPSILON)
             loss = -torch.minimum(ratio * advantage, clipped * advantage).sum() / tokens
@@ -105,9 +107,9 @@ def learn(
 
 def logprobs(model: Model, sample: Sample) -> torch.Tensor:
     """Returns the log-probability of each token of a reply, (N,), at the temperature that sampled it."""
-    ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]])
+    ids = torch.tensor([[*sample.prompt_ids, *sample.completion_ids]], device=model.device)
     logits = model.net(ids).logits[0, len(sample.prompt_ids) - 1 : -1, : model.vocabulary]
-    reply = torch.tensor(sample.completion_ids)
+    reply = torch.tensor(sample.completion_ids, device=model.device)
     return (logits / sample.temperature).log_softmax(-1).gather(1, reply[:, None])[:, 0]
 
 

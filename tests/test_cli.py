@@ -322,8 +322,21 @@ def test_ctrl_c_while_the_options_of_commands_are_looked_at_is_one_line():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
 
 
-def test_a_process_that_is_forked_from_a_command_dies_of_its_signals(monkeypatch):
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # which a signal replaces
+def test_what_a_signal_makes_of_an_import_of_our_own_is_no_bug():
+    script = (
+        "import signal, sys, coterie.registry; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from coterie.cli import main\n"
+        "def summary(*_):\n"
+        "    try: signal.raise_signal(signal.SIGINT)\n"
+        "    except KeyboardInterrupt: raise ImportError('cannot load module more than once') from None\n"
+        "coterie.registry.summary = summary; sys.argv = ['coterie', 'list']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
+
+
+def test_a_process_that_is_forked_from_a_command_dies_of_its_signals():
+    hook = sys.unraisablehook
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -336,6 +349,7 @@ def test_a_process_that_is_forked_from_a_command_dies_of_its_signals(monkeypatch
                 os.kill(os.getpid(), signal.SIGTERM)
             assert ENDED_BY.pop() == signal.SIGTERM
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert sys.unraisablehook is hook
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -10,9 +10,9 @@ import textwrap
 import tomllib
 from pathlib import Path
 
-import benchmarks
 import pytest
 
+import benchmarks
 from coterie import check
 from coterie.bench import BENCHES
 from coterie.kernel.environment import Environment

@@ -204,9 +204,9 @@ def _check_models(config: Config) -> None:
         asked.add(source)
         check_there(where, source)
         if not Path(source).exists():
-            from coterie.models.shapes import read  # which loads torch
+            from coterie.models import hub, shapes  # which load torch
 
-            read(source, where)
+            shapes.read_config(source, where, source, afar=not hub.answers())
 
 
 def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, anyway: bool) -> None:

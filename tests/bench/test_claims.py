@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+
 from benchmarks import ablations, joined, methods, paper, svg
 from benchmarks import claims as bench_claims
 from benchmarks import map as maps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks import gpu, run_bench
 
+from benchmarks import gpu, run_bench
 from coterie.errors import ConfigError
 
 

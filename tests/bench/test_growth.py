@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from benchmarks import growth
 from benchmarks.growth import GROWTH, NETWORKS, ROUNDS, Size, grown, page, sizes
 

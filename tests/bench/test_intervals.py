@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from benchmarks.contest import at_budget, spread
 from benchmarks.intervals import T95, over_seeds
 from benchmarks.rows import interval

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from benchmarks import real
 from benchmarks.contest import picture
 from benchmarks.figures import keep

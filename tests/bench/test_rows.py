@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from benchmarks import claims as bench_claims
 from benchmarks import joined, rows, run_bench
 from benchmarks.figures import keep, lines_of
 from benchmarks.rows import Row, Table
-
 from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError
 from coterie.run.ablation import Ablation

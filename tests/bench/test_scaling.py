@@ -1,6 +1,7 @@
 """The simulation of a run's stages, against what is counted by hand."""
 
 import pytest
+
 from benchmarks.scaling import Simulated, Stages
 
 

@@ -6,8 +6,8 @@ import math
 from statistics import fmean, stdev
 
 import pytest
-from benchmarks.turns import GAMES, GOES, HEAD, METHODS, PAGE, TAIL, Game, cosine, margin, truth, update
 
+from benchmarks.turns import GAMES, GOES, HEAD, METHODS, PAGE, TAIL, Game, cosine, margin, truth, update
 from coterie.algorithms.mas_grpo import MASGRPO
 
 

@@ -228,6 +228,24 @@ def test_every_shipped_config_is_read_and_says_how_to_run_it(file):
     assert re.match(r"# coterie train configs/\S+\.toml", first), first
 
 
+@pytest.mark.parametrize("line", [" ".join(f"{at}." for at in range(60)), ".".join("a" * 60), "." * 60])
+def test_a_text_of_many_dots_is_no_key_of_many_parts(line, tmp_path):
+    file = tmp_path / "a.toml"
+    file.write_text(
+        f'[environment]\nname = "tally"\n[policies.team]\nmodel = "starter-tally"\nsystem_text = """\n{line}"""\n'
+    )
+    assert load_config(file).policies["team"].system_text == line
+
+
+@pytest.mark.parametrize(
+    "text", ["[team]\n" + "\n".join(f"r{at} = 'p'" for at in range(5_000)), "x = " + "[" * 20 + "]" * 20]
+)
+def test_a_config_has_bounds(text, tmp_path):
+    (tmp_path / "a.toml").write_text(text)
+    with pytest.raises(ConfigError, match="it has more than 4,000 values, or more than 16 tables within each other"):
+        load_config(tmp_path / "a.toml")
+
+
 def test_the_reference_of_settings_is_up_to_date():
     from coterie.config.reference import reference
 

@@ -14,7 +14,7 @@ from coterie.environments.prompt_rows import guessed
 from coterie.environments.prompts import Prompts
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.environment import SPLITS
-from coterie.kernel.episode import Asked, Called, Noted, TurnBegan, check_seen
+from coterie.kernel.episode import Asked, Called, Noted, Rewarded, TurnBegan, check_seen
 from coterie.kernel.play import Play, Sampling
 from coterie.kernel.team import Team
 from tests.environments.test_prompts import of, played, rewards, words
@@ -246,7 +246,12 @@ def test_the_team_goes_round_until_the_checker_accepts(tmp_path):
     cursor = played(environment, "x", "no", right(environment), "ACCEPT")
     # the last answer is worth 1, the first 0; the checker earns 1 for accepting it
     assert rewards(cursor) == [(None, 0.0), ("checker", 0.0), (None, 1.0), ("checker", 1.0)]
+    assert [event.name for event in cursor.events if isinstance(event, Rewarded) and event.role] == [
+        "verdict/wrong",
+        "verdict/right",
+    ]
     assert cursor.log.solved
+    assert [event.max_tokens for event in of(cursor, Asked)] == [256, 8, 256, 8]
     assert len(of(cursor, TurnBegan)) == 2
     assert noted(cursor) | {"reward_number": 1.0, "rounds": 2.0, "accepted": 1.0} == noted(cursor)
     assert "The solver wrote:\n> x\n\nThe checker" not in shown(cursor)[1]
@@ -326,7 +331,7 @@ def test_the_teams_answer_is_the_last_of_the_role_that_answers(tmp_path):
         ({"role_rewards": {"writer": ("judge",)}}, "role_rewards: the judge judges the team's answer"),
         ({"prompts": {"wirter": "x"}}, "prompts: no role 'wirter'; did you mean 'writer'"),
         ({"prompts": {"writer": "Answer."}}, "prompts.writer: it shows nothing of the task; write {question}"),
-        ({**LOOP, "prompts": {"solver": "Not {solver}."}}, "prompts.solver: it shows nothing of the task"),
+        ({**LOOP, "prompts": {"solver": "Not {solver}.", "checker": "?"}}, "prompts.solver: it shows nothing of the"),
     ],
 )
 def test_what_does_not_fit_together_is_told_in_a_line(tmp_path, settings, says):

@@ -32,9 +32,8 @@ def langgraph(task, team):
 
 
 async def _agents(team, chat):
-    from openai import AsyncOpenAI
-
     from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
+    from openai import AsyncOpenAI
 
     client = AsyncOpenAI(base_url=team.lead.base_url, api_key=team.lead.api_key)
     kind = OpenAIChatCompletionsModel if chat else OpenAIResponsesModel

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
 from coterie.errors import ConfigError
+from coterie.models.files import check_modules
 from coterie.models.load import load_model, save_model, starter_folder
 from coterie.models.shapes import read
 
@@ -53,7 +54,7 @@ def test_a_folder_without_some_of_its_weights_is_refused(lost, first, tmp_path):
     ("more", "says"),
     [
         ({"num_hidden_layers": 100_000}, "asks for 100,000 layers of 1 experts"),
-        ({"text_config": {"num_hidden_layers": 500, "num_experts": 1000}}, "asks for 500 layers of 1,000 experts"),
+        ({"text_config": {"num_hidden_layers": 900, "num_experts": 1000}}, "asks for 900 layers of 1,000 experts"),
     ],
 )
 def test_a_config_that_asks_for_modules_without_end_is_refused_before_any_is_made(more, says, tmp_path, monkeypatch):
@@ -65,6 +66,20 @@ def test_a_config_that_asks_for_modules_without_end_is_refused_before_any_is_mad
     for load in (load_model, lambda source: read(source, "m")):
         with pytest.raises(ConfigError, match=says):
             load(str(folder))
+
+
+def test_the_librarys_own_configs_are_no_such():
+    refused = []
+    for kind in MODEL_FOR_CAUSAL_LM_MAPPING:
+        try:
+            config = kind().to_dict()
+        except Exception:
+            continue
+        try:
+            check_modules("m", config)
+        except ConfigError:
+            refused.append(kind.__name__)
+    assert not refused
 
 
 def test_an_output_layer_that_is_the_embedding_counts_once_under_either_name(tmp_path):

@@ -220,6 +220,19 @@ def test_a_curve_that_is_flat_or_falls():
     assert kinds(validated(0.5, 0.8, 0.71)) == []
 
 
+def test_a_policys_own_start_is_remembered_if_it_is_trained_later_than_others():
+    """Its entropy rises from 0.5 to 2.9: more than three times that of its start, and above 2."""
+    watch, told = Watch(("a",)), set()
+    for step in range(1, 400):
+        line = {"step": step, "groups/total": 10.0, "groups/live": 5.0, "role/a/live_groups": 5.0}
+        if step > 6:
+            line["policy/q/entropy"] = 0.5 + 2.4 * step / 400
+        if step % 10 == 0:
+            line |= {"validation/success": 0.5, "validation/success_low": 0.4, "validation/success_high": 0.6}
+        told |= {(one.kind, one.role) for one in watch.see(line)}
+    assert ("exploded", "q") in told
+
+
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
 def test_what_is_kept_of_a_long_run_raises_what_the_whole_of_it_does(seed):

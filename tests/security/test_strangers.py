@@ -284,6 +284,7 @@ def test_nothing_is_written_through_a_link_that_a_stranger_put_there(name, hones
         ("metrics.jsonl", json.dumps({"step": 0} | {f"k{index}": 0 for index in range(200_000)}) + "\n"),
         ("config.toml", "[train]\nsteps = 'x'\n"),
         ("config.toml", "a." * 100_000 + "a = 1\n"),
+        ("config.toml", '"." . ' * 100_000 + "a = 1\n"),
         ("config.toml", "[train]\nx = {" + '"a" . ' * 100_000 + "a = 1}\n"),
         ("config.toml", "a = " + "{a = " * 100 + "1" + "}" * 100 + "\n"),
         ("config.toml", "[team]\n" + "".join(f"r{index} = 1\n" for index in range(40_000))),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from random import Random
 from typing import Literal
 
-from coterie.algorithms.balance import balanced
 from coterie.algorithms.base import GroupBaseline
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import Horizon
-from coterie.kernel.group import Collected, Group
+from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
 from coterie.sampling.tree import Commit, Joint, tree
@@ -26,16 +23,13 @@ class ATGRPO(GroupBaseline):
 
     The paper's: the group key, r with alpha = 1, greedy commit, a clipped loss without KL.
     Ours: `horizon`, which says how far r reaches (the paper scores "that turn's" reward);
-    `commit = "random"`; `balance`; and that the loss is a mean over all tokens of a policy's step.
+    `commit = "random"`; and that the loss is a mean over all tokens of a policy's step.
     """
 
     horizon: Literal["turn", "point"] = "turn"
     """Rewards that count for a candidate reply. turn: until the end of its turn; point: until the next decision."""
     commit: Commit = "greedy"
     """The episode continues with the best valid candidate (greedy) or with a random one."""
-    balance: bool = False
-    """Weigh the groups of a role so that the cases of its rewards, NAME/CASE, count the same: a checker's answers that
-    are right, and those that are wrong."""
     joint: Joint = "aligned"
     """Combination of simultaneous replies. aligned: the k-th replies of all roles form one joint answer; per_role:
     the replies of one role are combined with the first replies of the others."""
@@ -64,7 +58,3 @@ class ATGRPO(GroupBaseline):
             commit=self.commit,
             joint=self.joint,
         )
-
-    def select(self, groups: Sequence[Group], rng: Random) -> Sequence[Group]:
-        """Returns all groups of a step; with `balance`, weighed by their cases."""
-        return balanced(groups) if self.balance else groups

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from coterie.apart import Apart, Refused
 from coterie.bounded import content
 from coterie.errors import ConfigError
 from coterie.kernel.safe import command, one_line
@@ -20,7 +21,6 @@ DEEPEST, MOST = 16, 4000
 """Maximum number of tables within each other in a config, and of its values."""
 LONGEST = 300
 """Maximum number of characters of an override that a message repeats."""
-KEY = re.compile(r"[\w-]+|\"[^\"]*\"|'[^']*'")
 EVERY = "*"
 """Name in `policies.*.model` that stands for every policy that is trained."""
 OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
@@ -211,13 +211,16 @@ def _parsed(text: str) -> dict[str, Any]:
         ValueError: it is no TOML, or says more than a config has; the library takes gigabytes for a key of many parts.
         RecursionError: its values are too deep for the library.
     """
-    for line in text.splitlines():
-        parts = 0
-        for part in line.split("."):
-            parts = parts + 1 if KEY.fullmatch(part.strip()) else 1
-            if parts > 2 * DEEPEST:
-                raise ValueError(f"a key has more than {2 * DEEPEST} parts")
-    data = tomllib.loads(text)
+    if any(line.count(".") > 2 * DEEPEST for line in text.split("\n")):  # a key, perhaps
+        reader = Apart(f"{__name__}:parsed_apart")
+        try:
+            (data,) = reader.ask(text)
+        except Refused as error:
+            raise ValueError(str(error)) from error
+        finally:
+            reader.close()
+    else:
+        data = tomllib.loads(text)
     left, values = [(data, 0)], 0
     while left:
         value, depth = left.pop()
@@ -228,6 +231,11 @@ def _parsed(text: str) -> dict[str, Any]:
         if depth > DEEPEST or values > MOST:
             raise ValueError(f"it has more than {MOST:,} values, or more than {DEEPEST} tables within each other")
     return data
+
+
+def parsed_apart(text: str) -> Iterator[dict[str, Any]]:
+    """Yields what a config says; runs in a process of its own."""
+    yield tomllib.loads(text)
 
 
 def _lines(text: str) -> dict[str, int]:

@@ -99,7 +99,10 @@ class Prompts(PlaysRows):
     checker_reward: float = Field(default=1.0, ge=0)
     """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one,
     rejecting a right one, or a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting a wrong
-    one earns 0. The reward is named verdict/right or verdict/wrong, by the answer."""
+    one earns 0. The reward is named verdict/right or verdict/wrong, by the answer, so that both are counted."""
+    checker_tokens: int = Field(default=8, ge=1)
+    """Maximum tokens of a reply of the role in `accept`, of which the beginning alone counts; with tools it is
+    max_tokens."""
     tools: Mapping[str, str] = {}
     """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
@@ -208,7 +211,8 @@ class Prompts(PlaysRows):
                 placeholders.parts(text)
             except ValueError as error:
                 raise ValueError(f"prompts.{role}: {error}") from error
-            if not set(placeholders.names(text)) - ({*self.speakers} if role == self.speakers[0] else set()):
+            shown = set(placeholders.names(text)) - ({*self.speakers} if role == self.speakers[0] else set())
+            if role == self.answering and role not in self.tools and not shown:
                 raise ValueError(f"prompts.{role}: it shows nothing of the task; write {{question}} or a {{COLUMN}}")
         try:
             shown = placeholders.names(self.judge_prompt)
@@ -281,7 +285,7 @@ class Prompts(PlaysRows):
         if not self.tools:
             reasons["max_calls"] = "no role has tools"
         if not self.accept:
-            reasons["checker_reward"] = "no role checks answers; name one in accept"
+            reasons |= dict.fromkeys(("checker_reward", "checker_tokens"), "no role checks answers; name one in accept")
         for setting, name in (
             ("pattern", "regex"), ("json_keys", "json"), ("judge_prompt", JUDGE), ("judge_tokens", JUDGE)
         ):  # fmt: skip
@@ -346,7 +350,8 @@ class Prompts(PlaysRows):
     async def _spoken(self, scene: Scene, role: str, messages: list[Message]) -> Reply:
         """Returns a role's reply, after its calls of tools."""
         if role not in self.tools:
-            return await scene.ask(role, messages, max_tokens=self.max_tokens)
+            limit = self.checker_tokens if role == self.accept else self.max_tokens
+            return await scene.ask(role, messages, max_tokens=limit)
         session, wrong = Session(scene, self.tools[role]), 0
         first = [str(messages.pop(0)["content"])] if messages[0]["role"] == "system" else []
         messages.insert(0, {"role": "system", "content": "\n\n".join([*first, told(await session.tools())])})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ GGUF = ".gguf"
 """Ending of the name of a model in one file."""
 LARGEST_CONFIG = 16 << 20
 """Maximum number of bytes of a model's config.json."""
-MOST_LAYERS, MOST_MODULES = 1_000, 100_000
-"""Maximum numbers of layers of a model, and of layers times experts."""
+MOST_LAYERS, MOST_MODULES = 1_000, 600_000
+"""Maximum numbers of layers of a model, and of layers times experts, of which Doge has 524,288."""
+LAYERS = re.compile(r"n(um)?_(\w+_)?layers?|num_blocks|depth")
+EXPERTS = re.compile(r"n(um)?_(\w+_)?experts")
 POLICIES, OPTIMIZERS = "policies", "optimizers"
 """Folders of a checkpoint: of its model folders, and of the states of their optimizers."""
 
@@ -33,12 +37,16 @@ def check_there(where: str, source: str) -> None:
     path = Path(source)
     afar = len(path.parts) <= 2 and not source.startswith((".", "~"))  # NAME, or OWNER/NAME of a hub
     if (not afar or path.is_absolute() or path.suffix == GGUF) and not path.exists():
-        kind = "file" if path.suffix == GGUF else "folder"
-        raise ConfigError(f"{where} = '{source}': this {kind} does not exist; put it back, or name another model")
+        kind, advice = "file" if path.suffix == GGUF else "folder", "put it back, or name another model"
+        if source.startswith("~"):
+            advice = f"write {path.expanduser()}"
+        elif "://" in source or source.startswith("hf.co/"):
+            advice = "a model of the hub is OWNER/NAME"
+        raise ConfigError(f"{where} = '{source}': this {kind} does not exist; {advice}")
 
 
 def check_size(where: str, folder: Path) -> None:
-    """Refuses a model whose config.json asks for more modules than any has: making them takes minutes and gigabytes.
+    """Refuses a folder whose config.json asks for more modules than any model has.
 
     Args:
         where: the setting that names it.
@@ -46,22 +54,35 @@ def check_size(where: str, folder: Path) -> None:
     Raises:
         ConfigError: it does, or it cannot be read.
     """
-    layers = experts = 1
+    file = folder / "config.json"
     try:
-        left: list[Any] = [json.loads(content(folder / "config.json", LARGEST_CONFIG))]
-        while left:
-            for key, value in left.pop().items():
-                if isinstance(value, dict):
-                    left.append(value)
-                elif isinstance(value, int):
-                    layers = max(layers, value if "layer" in key else 1)
-                    experts = max(experts, value if "expert" in key else 1)
-    except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise ConfigError(f"{where}: {folder / 'config.json'} cannot be read: {first_line(error)}") from error
+        config = json.loads(content(file, LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {file} cannot be read: {first_line(error)}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{where}: {file} is no table of settings; mend it, or name another model")
+    check_modules(where, config)
+
+
+def check_modules(where: str, config: Mapping[str, Any]) -> None:
+    """Refuses a config that asks for more modules than any model has: making them takes minutes and gigabytes.
+
+    Raises:
+        ConfigError: it does.
+    """
+    layers = experts = 1
+    left = [config]
+    while left:
+        for key, value in left.pop().items():
+            if isinstance(value, dict):
+                left.append(value)
+            elif isinstance(value, int):
+                layers = max(layers, value if LAYERS.fullmatch(key) else 1)
+                experts = max(experts, value if EXPERTS.fullmatch(key) else 1)
     if layers > MOST_LAYERS or layers * experts > MOST_MODULES:
         raise ConfigError(
-            f"{where}: {folder / 'config.json'} asks for {layers:,} layers of {experts:,} experts, "
-            "more than any model has; mend it, or name another model"
+            f"{where}: its config.json asks for {layers:,} layers of {experts:,} experts, more than any model has; "
+            "mend it, or name another model"
         )
 
 

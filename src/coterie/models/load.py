@@ -206,7 +206,9 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
         if source not in (*NAMED, *STARTERS):
-            check_tokenizer(_said(name), f"{where} = '{source}'")
+            said = _said(name)
+            check_size(where, said)
+            check_tokenizer(said, f"{where} = '{source}'")
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )

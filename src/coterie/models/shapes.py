@@ -7,6 +7,7 @@ models are known.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from coterie.errors import ConfigError, first_line, nearest
 from coterie.kernel.environment import STARTERS
 from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
+from coterie.models.files import check_modules
 from coterie.models.gguf import read_gguf
 from coterie.models.load import GGUF, Model, context_of, copied, located
 from coterie.models.named import NAMED
@@ -88,28 +90,18 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
-    """Returns a model's config, and its tokenizer where that is here."""
+    """Returns a model's config, and its tokenizer where that is here.
+
+    Raises:
+        ConfigError: it has no config that can be read, or its tokenizer may not be loaded.
+    """
     folder, name = located(source, where)
-    afar = not folder.is_dir() and not hub.answers()
     if folder.suffix == GGUF:
         read, tokenizer = read_gguf(folder, torch.float32, where)
         return read.config, tokenizer
-    try:
-        config = AutoConfig.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
-    except Exception as error:  # whatever a damaged config makes of the library's own code
-        if source in QWEN3:
-            return _published(source), None
-        advice = (
-            "mend its config.json, or name another model"
-            if folder.is_dir()
-            else "give a folder with its config.json, or fetch that where the hub can be reached: hf download "
-            f"{source} config.json"
-        )
-        advice = nearest(source, (*NAMED, *QWEN3, *STARTERS)).removeprefix("; ") or advice
-        raise ConfigError(
-            f"{where} = '{source}': what shape it has cannot be read ({first_line(error).split('. ')[0]}); {advice}"
-        ) from error
-    if folder.is_dir() and not any(folder.glob("tokenizer*")):
+    afar = not folder.is_dir() and not hub.answers()
+    config, known = read_config(source, where, name, afar=afar)
+    if not known or (folder.is_dir() and not any(folder.glob("tokenizer*"))):
         return config, None  # the library would make one of nothing
     if folder.is_dir() and source not in (*NAMED, *STARTERS):
         check_tokenizer(folder, f"{where} = '{source}'")
@@ -117,6 +109,33 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
         return config, AutoTokenizer.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
     except Exception:  # there is none here, or it cannot be read: lengths are estimated then
         return config, None
+
+
+def read_config(source: str, where: str, name: str, *, afar: bool) -> tuple[PretrainedConfig, bool]:
+    """Returns a model's config, and whether it is the model's own and not a published one that we know.
+
+    Args:
+        name: for the library.
+        afar: it is on a hub that does not answer.
+
+    Raises:
+        ConfigError: it cannot be read, or asks for more modules than any model has.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
+    except Exception as error:  # whatever a damaged config makes of the library's own code
+        if source in QWEN3:
+            return _published(source), False
+        told = "its config.json cannot be read" if Path(name).is_dir() else "no config.json of that name can be had"
+        advice = (
+            "mend it, or name another model"
+            if Path(name).is_dir()
+            else f"give a folder, or fetch it where the hub can be reached: hf download {source}"
+        )
+        advice = nearest(source, (*NAMED, *QWEN3, *STARTERS)).removeprefix("; ") or advice
+        raise ConfigError(f"{where} = '{source}': {told} ({first_line(error).split('. ')[0]}); {advice}") from error
+    check_modules(f"{where} = '{source}'", config.to_dict())
+    return config, True
 
 
 def _published(source: str) -> PretrainedConfig:

@@ -44,7 +44,6 @@ ALPHABETS = (
 """Signs of which long test texts are made: a pattern that goes back and forth takes for ever at one of them."""
 MOST_SIGNS = 100
 """Maximum number of letters and digits of the tokenizer's own patterns, of each of which such a text is made too."""
-REGEX = re.compile(r'"Regex":\s*("(?:[^"\\]|\\.)*")')
 ESCAPE = re.compile(r"\\(?:[xu]\{?([0-9A-Fa-f]{1,6})\}?|([0-7]{2,3}))")
 SCRIPT = re.compile(r"\\[pP]\{\^?(\w{3,})\}")
 
@@ -83,17 +82,30 @@ def _check(file: str, size: int, digest: str) -> None:
 def tried(file: str) -> Iterator[Any]:
     """Yields the lengths of long texts that were encoded and decoded: of one sign each, and of several."""
     tokenizer, chance = Tokenizer.from_file(file), Random(0)
-    patterns = "".join(map(json.loads, REGEX.findall(Path(file).read_text(encoding="utf-8"))))
+    patterns = "".join(regexes(json.loads(Path(file).read_bytes())))
     for signs in (*ALPHABETS, *sorted(own_signs(patterns))[:MOST_SIGNS]):
         encoded = tokenizer.encode("".join(chance.choices(signs, k=LONG)))
         yield len(tokenizer.decode(encoded.ids))
+
+
+def regexes(part: Any) -> Iterator[str]:
+    """Yields the patterns that stand anywhere in a tokenizer's settings."""
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    if isinstance(part, dict) and isinstance(part.get("Regex"), str):
+        yield part["Regex"]
+    for each in inner:
+        if isinstance(each, dict | list):
+            yield from regexes(each)
 
 
 def own_signs(pattern: str) -> set[str]:
     """Returns the letters and digits that a pattern names: as they are, as escapes, or by their script."""
     codes = {int(found[1], 16) if found[1] else int(found[2], 8) for found in ESCAPE.finditer(pattern)}
     signs = {*pattern, *(chr(code) for code in codes if code <= sys.maxunicode)}
-    for script in {found[1].upper() for found in SCRIPT.finditer(pattern)}:
-        of_it = (chr(code) for code in range(sys.maxunicode + 1) if unicodedata.name(chr(code), "").startswith(script))
-        signs |= {next(filter(str.isalnum, of_it), "a")}
+    scripts = {found[1].upper() for found in SCRIPT.finditer(pattern)}
+    for code in range(sys.maxunicode + 1) if scripts else ():
+        script = unicodedata.name(chr(code), "").partition(" ")[0]
+        if script in scripts and chr(code).isalnum():
+            scripts.remove(script)
+            signs.add(chr(code))
     return {sign for sign in signs if sign.isalnum()}

@@ -5,7 +5,7 @@ They are computed only from metrics.jsonl, so a display, a report and a resumed 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -13,7 +13,7 @@ from typing import Literal
 
 Line = Mapping[str, float]
 WINDOW, ENOUGH = 20, 10
-"""Steps that a warning looks back on at most, and those that one about the balance of roles needs."""
+"""Steps that a warning looks back on at most, and those that one about the balance of roles or a dead role needs."""
 FEW_LIVE = 0.1
 """Share of live groups below which groups are mostly dead."""
 DOMINANT = 0.9
@@ -124,6 +124,7 @@ class Watch:
         self._asked: set[str] = set()
         self._seen = self._begun = 0
         self._outcome = self._live = False
+        self._started: Counter[str] = Counter()
 
     def see(self, line: Line) -> list[Concern]:
         """Returns the concerns that this line raises and the one before did not."""
@@ -141,14 +142,16 @@ class Watch:
         return new
 
     def _first(self, line: Line) -> bool:
-        """Returns True if this is one of the first steps, or has the first outcome or the first live group."""
+        """Returns True if it is one of the first lines of the run or a policy, or has its first outcome or live one."""
         trained = "groups/total" in line
         self._begun += trained
+        started = [name for name in _named([line]) if self._started[name] < SOON and f"policy/{name}/entropy" in line]
+        self._started.update(started)
         outcome = not self._outcome and line.get("rollout/no_outcome", 1) < 1
         live = not self._live and line.get("groups/live", 0) > 0
         self._outcome |= outcome
         self._live |= live
-        return (trained and self._begun <= SOON) or outcome or live
+        return (trained and self._begun <= SOON) or outcome or live or bool(started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,7 @@ class Numbered:
 
 def _telling(old: Sequence[Numbered], roles: Sequence[str]) -> Iterator[Numbered]:
     """Yields the lines that still count: first ones, the first, best and latest validations, and a probe a role."""
-    validated = [one for one in old if "validation/success" in one.line]
+    validated = [one for one in old if "validation/success_low" in one.line]
     kept = {one.number for one in [*validated[:1], *validated[-FLAT - 1 :]]}
     if validated:
         kept.add(max(reversed(validated), key=lambda one: one.line["validation/success"]).number)

@@ -122,13 +122,14 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
             warnings.simplefilter("ignore")
             raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in numbers}
+    hook, before = sys.unraisablehook, {number: signal.getsignal(number) for number in numbers}
     mine = {number: there for number, there in before.items() if there in (signal.default_int_handler, signal.SIG_DFL)}
     try:
         for number in mine:
             signal.signal(number, end)
         yield
     finally:
+        sys.unraisablehook = hook
         for number, there in mine.items():
             signal.signal(number, there)
 

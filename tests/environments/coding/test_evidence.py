@@ -9,8 +9,8 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from benchmarks.cooperation import judged, judged_generated
 
+from benchmarks.cooperation import judged, judged_generated
 from coterie.environments.coding.cooperation import echo, evidence, used
 from coterie.environments.coding.cooperation.replaced import argument, earlier, empty, nothing, other
 from coterie.environments.coding.cooperation.watched import watched
