@@ -112,7 +112,8 @@ def test_published_shapes_have_as_many_parameters_as_is_published(source, monkey
 def test_a_shape_that_cannot_be_had_is_one_line(monkeypatch):
     monkeypatch.setattr(shapes.hub, "answers", lambda: False)
     with pytest.raises(
-        ConfigError, match=r"^policies\.p\.model = 'nobody/knows': what shape .* hf download nobody/knows"
+        ConfigError,
+        match=r"^policies\.p\.model = 'nobody/knows': no config of that name can be had .* hf download nobody/knows",
     ):
         Shapes().load("nobody/knows", where="policies.p.model")
 

@@ -126,9 +126,9 @@ def read_config(source: str, where: str, name: str, *, afar: bool) -> tuple[Pret
     except Exception as error:  # whatever a damaged config makes of the library's own code
         if source in QWEN3:
             return _published(source), False
-        told = "its config.json cannot be read" if Path(name).is_dir() else "no config.json of that name can be had"
+        told = "its config cannot be read" if Path(name).is_dir() else "no config of that name can be had"
         advice = (
-            "mend it, or name another model"
+            "mend its config.json, or name another model"
             if Path(name).is_dir()
             else f"give a folder, or fetch it where the hub can be reached: hf download {source}"
         )
