@@ -103,6 +103,10 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _unheard(_: object) -> None:
+    """Says nothing of what an object raises at its end."""
+
+
 @contextmanager
 def ended_by(numbers: Iterable[int]) -> Iterator[None]:
     """Has signals raise KeyboardInterrupt at once, where nobody set them otherwise, as a shell may.
@@ -118,7 +122,7 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
             os.kill(os.getpid(), number)
         else:
             ENDED_BY.append(number)
-            sys.unraisablehook = lambda _: None  # what was half made says so at its end
+            sys.unraisablehook = _unheard  # what was half made says so at its end
             warnings.simplefilter("ignore")
             raise KeyboardInterrupt
 
@@ -129,7 +133,8 @@ def ended_by(numbers: Iterable[int]) -> Iterator[None]:
             signal.signal(number, end)
         yield
     finally:
-        sys.unraisablehook = hook
+        if sys.unraisablehook is _unheard:
+            sys.unraisablehook = hook
         for number, there in mine.items():
             signal.signal(number, there)
 
