@@ -871,6 +871,19 @@ def test_a_manifest_that_is_no_text_is_damage(made):
         pass
 
 
+def test_metrics_have_bounds(made, monkeypatch):
+    (made.folder / "metrics.jsonl").write_text('{"step": 0, "x": 1}\n{"step": 1, "x": 1}\n')
+    monkeypatch.setattr("coterie.run.folder.MOST_FIGURES", 4)
+    assert len(made.metrics()) == 2
+    monkeypatch.setattr("coterie.run.folder.MOST_FIGURES", 3)
+    with pytest.raises(CheckpointError, match="more than 5,000 names or 3 figures"):
+        made.metrics()
+    monkeypatch.undo()
+    monkeypatch.setattr("coterie.run.folder.MOST_NAMES", 1)
+    with pytest.raises(CheckpointError, match="more than 1 names"):
+        made.metrics()
+
+
 def test_metrics_that_cannot_be_read_are_one_line(made):
     (made.folder / "metrics.jsonl").unlink(missing_ok=True)
     (made.folder / "metrics.jsonl").mkdir()

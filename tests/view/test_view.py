@@ -514,7 +514,9 @@ def test_what_each_role_is_worth_is_measured_when_somebody_asks(runs, window):  
     for change in changes:
         if change.ablation.startswith("mute "):
             told = f"without {change.ablation.removeprefix('mute ')} {100 * change.change:+.1f} points"
-            assert told in window.ask("/kind/")[2], "the story knows it too"
+            story = window.ask("/kind/")[2]
+            assert told in story, "the story knows it too"
+            assert f"Change of success at step {team.progress.step}: " in story
         assert f"<td>{change.ablation}</td><td>{change.success:.3f}</td><td>{100 * change.change:+.1f}</td>" in page
 
 
