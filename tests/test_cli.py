@@ -311,25 +311,21 @@ def test_a_signal_that_strikes_an_executed_text_has_its_own_exit_code(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "\ncoterie: stopped by SIGTERM\n")
 
 
-def test_ctrl_c_while_the_options_of_commands_are_looked_at_is_one_line():
+@pytest.mark.parametrize(
+    ("where", "raises"),
+    [
+        ("sys.modules['typer.main'].get_command_from_info", "raise"),  # while the options of commands are looked at
+        ("coterie.registry.summary", "raise ImportError('cannot load module more than once') from None"),
+    ],
+)
+def test_ctrl_c_outside_of_commands_or_in_an_import_is_one_line(where, raises):
     script = (
-        "import signal, sys, typer.main; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import signal, sys, coterie.registry, typer; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from coterie.cli import main\n"
-        "def stopped(**_): signal.raise_signal(signal.SIGINT)\n"
-        "sys.modules['typer.main'].get_command_from_info = stopped; sys.argv = ['coterie', 'list']; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
-
-
-def test_what_a_signal_makes_of_an_import_of_our_own_is_no_bug():
-    script = (
-        "import signal, sys, coterie.registry; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from coterie.cli import main\n"
-        "def summary(*_):\n"
+        "def struck(*_, **__):\n"
         "    try: signal.raise_signal(signal.SIGINT)\n"
-        "    except KeyboardInterrupt: raise ImportError('cannot load module more than once') from None\n"
-        "coterie.registry.summary = summary; sys.argv = ['coterie', 'list']; main()"
+        f"    except KeyboardInterrupt: {raises}\n"
+        f"{where} = struck; sys.argv = ['coterie', 'list']; main()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ncoterie: interrupted\n")
