@@ -242,7 +242,7 @@ def test_a_person_can_ask_unless_roles_are_shown_columns(tmp_path):
 
 
 def test_the_team_goes_round_until_the_checker_accepts(tmp_path):
-    environment = world(tmp_path, **LOOP)
+    environment = world(tmp_path, **LOOP, checker_tokens=8)
     cursor = played(environment, "x", "no", right(environment), "ACCEPT")
     # the last answer is worth 1, the first 0; the checker earns 1 for accepting it
     assert rewards(cursor) == [(None, 0.0), ("checker", 0.0), (None, 1.0), ("checker", 1.0)]

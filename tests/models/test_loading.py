@@ -54,6 +54,7 @@ def test_a_folder_without_some_of_its_weights_is_refused(lost, first, tmp_path):
     ("more", "says"),
     [
         ({"num_hidden_layers": 100_000}, "asks for 100,000 layers of 1 experts"),
+        ({"decoder_layers": 100_000}, "asks for 100,000 layers of 1 experts"),
         ({"text_config": {"num_hidden_layers": 900, "num_experts": 1000}}, "asks for 900 layers of 1,000 experts"),
     ],
 )

@@ -100,9 +100,9 @@ class Prompts(PlaysRows):
     """Local reward of the role in `accept` for accepting a right answer, and its loss for accepting a wrong one,
     rejecting a right one, or a reply that begins neither with ACCEPT or yes nor with REJECT or no. Rejecting a wrong
     one earns 0. The reward is named verdict/right or verdict/wrong, by the answer, so that both are counted."""
-    checker_tokens: int = Field(default=8, ge=1)
-    """Maximum tokens of a reply of the role in `accept`, of which the beginning alone counts; with tools it is
-    max_tokens."""
+    checker_tokens: int | None = Field(default=None, ge=1)
+    """Maximum tokens of a reply of the role in `accept` that calls no tools. Its verdict is at the beginning; what
+    follows is feedback, if other roles are shown it. none: max_tokens."""
     tools: Mapping[str, str] = {}
     """MCP servers by role, each as a command or a URL. The role may call their tools before it answers."""
     max_calls: int = Field(default=8, ge=1)
@@ -350,8 +350,8 @@ class Prompts(PlaysRows):
     async def _spoken(self, scene: Scene, role: str, messages: list[Message]) -> Reply:
         """Returns a role's reply, after its calls of tools."""
         if role not in self.tools:
-            limit = self.checker_tokens if role == self.accept else self.max_tokens
-            return await scene.ask(role, messages, max_tokens=limit)
+            limit = self.checker_tokens if role == self.accept else None
+            return await scene.ask(role, messages, max_tokens=limit or self.max_tokens)
         session, wrong = Session(scene, self.tools[role]), 0
         first = [str(messages.pop(0)["content"])] if messages[0]["role"] == "system" else []
         messages.insert(0, {"role": "system", "content": "\n\n".join([*first, told(await session.tools())])})

@@ -19,8 +19,8 @@ LARGEST_CONFIG = 16 << 20
 """Maximum number of bytes of a model's config.json."""
 MOST_LAYERS, MOST_MODULES = 1_000, 600_000
 """Maximum numbers of layers of a model, and of layers times experts, of which Doge has 524,288."""
-LAYERS = re.compile(r"n(um)?_(\w+_)?layers?|num_blocks|depth")
-EXPERTS = re.compile(r"n(um)?_(\w+_)?experts")
+LAYERS = re.compile(r"\w*layers?|num_blocks|depth")
+EXPERTS = re.compile(r"\w*experts")
 POLICIES, OPTIMIZERS = "policies", "optimizers"
 """Folders of a checkpoint: of its model folders, and of the states of their optimizers."""
 

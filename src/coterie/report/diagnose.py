@@ -117,8 +117,8 @@ class Watch:
 
     def __init__(self, roles: Sequence[str]) -> None:
         self._roles = roles
-        self._recent: deque[Numbered] = deque(maxlen=LOOK_BACK)
-        self._old: list[Numbered] = []
+        self._recent: deque[_Numbered] = deque(maxlen=LOOK_BACK)
+        self._old: list[_Numbered] = []
         self._known: set[tuple[str, str]] = set()
         self._policies: set[str] = set()
         self._asked: set[str] = set()
@@ -128,7 +128,7 @@ class Watch:
 
     def see(self, line: Line) -> list[Concern]:
         """Returns the concerns that this line raises and the one before did not."""
-        one = Numbered(self._seen, line, first=self._first(line))
+        one = _Numbered(self._seen, line, first=self._first(line))
         self._seen += 1
         self._policies |= _named([line])
         self._asked |= _asked([line])
@@ -155,7 +155,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class _Numbered:
     """A line with its number. first: whether it is one of the first of its kind."""
 
     number: int
@@ -163,7 +163,7 @@ class Numbered:
     first: bool
 
 
-def _telling(old: Sequence[Numbered], roles: Sequence[str]) -> Iterator[Numbered]:
+def _telling(old: Sequence[_Numbered], roles: Sequence[str]) -> Iterator[_Numbered]:
     """Yields the lines that still count: first ones, the first, best and latest validations, and a probe a role."""
     validated = [one for one in old if "validation/success_low" in one.line]
     kept = {one.number for one in [*validated[:1], *validated[-FLAT - 1 :]]}
