@@ -84,8 +84,9 @@ def page() -> list[str]:
         "One agent is one adapter over the same model. It has as many tokens a reply as the team's two replies may "
         "have together, so that it can say first what the other role would; as many replies a step; and about as many "
         "sampled tokens in training as the team's longest run, which is more than the mean of its runs. "
-        "Its learning rate is the better of 1e-4 and 3e-4 on errand with both pages, seed 0; teams have the default, 3e-4, "
-        f"except aiw, whose config has 1e-4. It is also played by a vote: of {VOTES} sampled replies the most frequent counts.",
+        "Its learning rate is the better of 1e-4 and 3e-4 on errand with both pages, seed 0; teams have the default, "
+        "3e-4, except aiw, whose config has 1e-4. "
+        f"It is also played by a vote: of {VOTES} sampled replies the most frequent counts.",
         "",
         "**What this does not tell.** The first role of a team has a reward of its own, for the right word, which one "
         "agent has not: part of the difference may be that reward.",

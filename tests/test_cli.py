@@ -405,6 +405,8 @@ MISTAKES = [
     (["train", "plan_paht"], "did you mean 'plan_path'?"),
     (["train", "errand", "--model", "/nowhere/model"], "'/nowhere/model': this folder does not exist; put it back"),
     (["train", "errand", "--model", "./nowhere"], "'./nowhere': this folder does not exist; put it back"),
+    (["train", "errand", "--model", "~/nowhere"], "'~/nowhere': this folder does not exist; write /"),
+    (["train", "errand", "--model", "https://huggingface.co/a/b"], "a model of the hub is OWNER/NAME"),
     (["train", "errand", "--model", "no/where/at"], "'no/where/at': this folder does not exist; put it back"),
     (["train", "errand", "--model", "none.gguf"], "'none.gguf': this file does not exist; put it back"),
     (["train", "plan_path", "--set", "algorithm.num_generations=1"], "algorithm.num_generations = 1"),

@@ -233,6 +233,25 @@ def test_a_policys_own_start_is_remembered_if_it_is_trained_later_than_others():
     assert ("exploded", "q") in told
 
 
+def watched(lines) -> set[str]:
+    watch = Watch(("a",))
+    return {one.kind for line in lines for one in watch.see(line)}
+
+
+def test_validations_far_apart_and_a_live_group_long_ago_are_remembered():
+    whole = {"groups/total": 10.0, "groups/live": 5.0, "role/a/live_groups": 5.0}
+    flat = {"validation/success": 0.5, "validation/success_low": 0.4, "validation/success_high": 0.6}
+    lines = [{"step": step, **whole, **(flat if step % 150 == 0 else {})} for step in range(750)]
+    assert watched(lines) == {"flat"}
+    dead = {"groups/total": 10.0, "groups/live": 0.0, "role/a/live_groups": 0.0}
+    lines = [{"step": step, **(whole if step == 8 else dead)} for step in range(300)]
+    first = lines.index({"step": 8, **whole})
+    watch = Watch(("a",))
+    told = [{one.kind for one in watch.see(line)} for line in lines]
+    assert "no_signal" in set().union(*told[:first])
+    assert "no_signal" not in set().union(*told[first:])
+
+
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=20, deadline=None)
 def test_what_is_kept_of_a_long_run_raises_what_the_whole_of_it_does(seed):
