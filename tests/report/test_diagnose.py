@@ -225,7 +225,7 @@ def test_a_policys_own_start_is_remembered_if_it_is_trained_later_than_others():
     watch, told = Watch(("a",)), set()
     for step in range(1, 400):
         line = {"step": step, "groups/total": 10.0, "groups/live": 5.0, "role/a/live_groups": 5.0}
-        if step > 6:
+        if step > 12:
             line["policy/q/entropy"] = 0.5 + 2.4 * step / 400
         if step % 10 == 0:
             line |= {"validation/success": 0.5, "validation/success_low": 0.4, "validation/success_high": 0.6}
