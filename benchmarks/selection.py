@@ -52,4 +52,4 @@ def _group(number: int, values: list[float], continuations: int, rng: Random) ->
         )
         for at, value in enumerate(values)
     )
-    return Group(Key("t", number, f"{number}@0", "a"), "prompt", members)
+    return Group(Key("t", number, f"{number}@0", "a"), "prompt", members, point=0)

@@ -101,7 +101,7 @@ def _played(step: int, task: int, roles: tuple[str, ...], rng: Random) -> Played
         role = roles[point % len(roles)]
         prompt = tuple(rng.randrange(300) for _ in range(60))
         members = tuple(_member(role, prompt, rng) for _ in range(MEMBERS))
-        groups.append(Group(Key(f"train-{task}", 0, f"0@{point}", role), "prompt", members, committed=0))
+        groups.append(Group(Key(f"train-{task}", 0, f"0@{point}", role), "prompt", members, committed=0, point=point))
         said = members[0].samples[0]
         events += [TurnBegan(point), Asked({role: "what now? " * 10}), Answered({role: Reply(role, said.text)})]
         events.append(Rewarded(role, point, members[0].value, "figure"))

@@ -13,7 +13,9 @@ def group(*values: float, task: str = "t", role: str = "a", tokens: int = 1) -> 
 
 
 def _sample(role: str, number: int, tokens: int) -> Sample:
-    return Sample(role, f"p{role}", 0, (1, 2), (5, *[number] * (tokens - 1)), (-1.0,) * tokens, "stop", str(number))
+    return Sample(
+        role, f"p{role}", 0, (1, 2), (5, *[number] * (tokens - 1)), (-1.0,) * tokens, "stop", str(number), number
+    )
 
 
 def replies(*told: tuple[int, str, float, int]) -> Group:

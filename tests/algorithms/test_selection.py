@@ -26,7 +26,9 @@ def made(*returns: tuple[float, ...], task="t", point=0, policy="p", replies=Non
         for reply in replies or range(len(returns))
     ]
     members = tuple(Member((sample,), one) for sample, one in zip(samples, returns, strict=True))
-    return Group(Key(task, episode, f"{episode}/{point}.{policy}@{point}", policy), "prompt", members, last=last)
+    return Group(
+        Key(task, episode, f"{episode}/{point}.{policy}@{point}", policy), "prompt", members, last=last, point=point
+    )
 
 
 def chosen(groups, rule: Rule, seed=0, **settings) -> list[str]:

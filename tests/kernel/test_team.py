@@ -1,5 +1,8 @@
 """The router, groups, and two policies that have nothing in common."""
 
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from coterie.algorithms.at_grpo import ATGRPO
@@ -16,9 +19,11 @@ from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import Clip
 from tests.toys import TEAM, Agree, Sequential, one, policies, run, scripted, tiny
 
+SEEDS = itertools.count()
+
 
 def sample(role="a", policy="pa", prompt=(1, 2), version=0, text="x", ids=(5,)) -> Sample:
-    return Sample(role, policy, version, tuple(prompt), ids, (-1.0,) * len(ids), "stop", text)
+    return Sample(role, policy, version, tuple(prompt), ids, (-1.0,) * len(ids), "stop", text, seed=next(SEEDS))
 
 
 def group(*members: Member, scope="prompt", role="a", weight=1.0) -> Group:
@@ -77,6 +82,15 @@ def test_one_shared_policy_pools_all_roles():
     team = Team({"a": "p", "b": "p"})
     groups = [group(member(0.0, sample(policy="p")), member(1.0, sample("b", "p")), scope="task")]
     assert len(route(team, groups, [(-1.0, 1.0)])["p"]) == 2
+
+
+def test_two_samples_of_one_seed_are_an_error_and_equal_ones_are_one():
+    one = replace(sample(), seed=7)
+    pair = [group(member(0.0, one), member(1.0, replace(one, text="y")))]
+    with pytest.raises(GroupError, match="the seed 7"):
+        route(TEAM, pair, [(-1.0, 1.0)])
+    again = [group(member(0.0, one), member(1.0)), group(member(2.0, replace(one)), member(3.0))]  # as read from a file
+    assert [one.advantage for one in route(TEAM, again, [(1.0, -1.0), (0.5, -0.5)])["pa"]] == [1.5, -1.0, -0.5]
 
 
 def test_a_sample_of_another_policy_is_an_error():

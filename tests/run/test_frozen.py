@@ -101,7 +101,7 @@ def test_a_tree_goes_on_over_frozen_points(frozen, role, tmp_path):
                 "algorithm.num_generations=3"]  # fmt: skip
     run = train(load_config("configs/plan_path.toml", settings), tmp_path / "run")
     groups = [group for played in run.episodes(1) for group in played.collected.groups]
-    assert len({group.key.point for group in groups}) > 1
+    assert len({group.point for group in groups}) > 1
     assert {group.key.role for group in groups} == {role}
 
 

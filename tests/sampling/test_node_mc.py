@@ -171,7 +171,7 @@ def test_some_decisions_of_the_episode_or_of_each_role():
     assert Counter(group.key.role for group in found.groups) == {"a": 2, "b": 2}
     assert {group.weight for group in found.groups} == {2.0}, "two for four"
     seen = {
-        group.key.point
+        group.point
         for index in range(30)
         for group in played(environment, index=index, nodes="uniform", num_nodes=1)[1].groups
     }
@@ -254,7 +254,7 @@ def test_branches_share_the_bases_prefix_and_no_call_runs_twice():
     play, found = played(Tools(), continuations=2)
     # base: a, double, fail, b. a's node: 7 continuations with two calls each; b's node: none left
     assert play.budget.calls.total() == 2 + 7 * 2
-    assert [group.key.point for group in found.groups] == [0, 1]
+    assert [group.point for group in found.groups] == [0, 1]
 
 
 def test_points_after_an_external_effect_are_no_nodes_and_are_counted():
@@ -307,7 +307,7 @@ def test_what_acts_deeper_in_a_tree_is_not_compared_higher_up():
     for index in range(60):
         play = scripted(environment)
         found = one(play, MAGRPO(num_generations=2).collect(play, environment.task("train", index)))
-        first = [group for group in found.groups if group.key.point == 0]
+        first = [group for group in found.groups if group.point == 0]
         higher += len(first)
         assert not any(worth(member.samples[0].text) % 2 for group in first for member in group.members)
     assert higher
@@ -318,7 +318,7 @@ def test_a_story_that_could_not_be_compared_is_worth_what_it_came_to():
     for index in range(60):
         play = scripted(environment)
         found = one(play, MAGRPO(num_generations=3).collect(play, environment.task("train", index)))
-        first = [group for group in found.groups if group.key.point == 0]
+        first = [group for group in found.groups if group.point == 0]
         if first and not any(group.key.path == "0@1" for group in found.groups):
             seen += 1
             assert first[0].members[0].value == found.logs[0].rewards()["team"]

@@ -586,7 +586,7 @@ def test_where_one_of_two_cannot_be_asked_the_other_is_compared():
     for algorithm in (ATGRPO(num_generations=4), MAGRPO(num_generations=2, max_nodes=99), C3(num_generations=2)):
         play = Play(Uneven(), TEAM, Narrow(counting(1, 10**9)), seed=0)
         found = one(play, algorithm.collect(play, Uneven().task("train", 0)))
-        assert {group.key.role for group in found.groups if group.key.point == 1} == {"b"}
+        assert {group.key.role for group in found.groups if group.point == 1} == {"b"}
 
 
 def test_a_first_prompt_that_does_not_fit_is_refused_and_says_what_to_set():

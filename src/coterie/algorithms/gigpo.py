@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import Field
@@ -54,11 +54,11 @@ class GiGPO(RoleBaseline):
         totals: dict[int, float] = {}
         for group, weight in zip(groups, weights, strict=True):
             for member in group.members if weight else ():
-                sample = id(member.samples[0])
+                sample = member.samples[0].seed
                 totals[sample] = totals.get(sample, 0.0) + weight
         earned: list[tuple[float, ...]] = []
         for group, weight in zip(groups, weights, strict=True):
-            shares = [weight / totals[id(m.samples[0])] if weight else self.episode_weight for m in group.members]
+            shares = [weight / totals[m.samples[0].seed] if weight else self.episode_weight for m in group.members]
             earned.append(tuple(share * one for share, one in zip(shares, self.advantages(group), strict=True)))
         return earned, state
 
@@ -71,11 +71,11 @@ class GiGPO(RoleBaseline):
         found = collected(play, task, played, lots)
         return replace(found, groups=(*found.groups, *self._at_states(task, played)))
 
-    def _at_states(self, task: Task, played: Sequence[Episode]) -> list[Group]:
-        """Returns groups of two and more replies of a role to the same prompt, wherever in the task's episodes.
+    def _at_states(self, task: Task, played: Sequence[Episode]) -> Iterator[Group]:
+        """Yields groups of two and more replies of a role to the same prompt, wherever in the task's episodes.
 
         With a history, there are further groups of those of which so many earlier prompts of the role are equal too,
-        for each number up to it. The path of their keys is `state N+K`, with K earlier prompts.
+        for each number up to it.
         """
         lots: dict[tuple[str, tuple[tuple[int, ...], ...]], list[Member]] = {}
         for role, episode, drawn in by_role(played):
@@ -88,20 +88,15 @@ class GiGPO(RoleBaseline):
                 for earlier in range(min(len(before), self.history) + 1):
                     prompts = (*before[len(before) - earlier :], one.sample.prompt_ids)
                     lots.setdefault((role, prompts), []).append(member)
-        return [
-            Group(_key(task, number, role, len(prompts) - 1), "prompt", tuple(members), weight=self.step_weight)
-            for number, ((role, prompts), members) in enumerate(lots.items())
-            if len(members) > 1
-        ]
-
-
-def _key(task: Task, number: int, role: str, earlier: int) -> Key:
-    return Key(task.id, 0, f"state {number}+{earlier}" if earlier else f"state {number}", role)
+        for number, ((role, prompts), members) in enumerate(lots.items()):
+            earlier = len(prompts) - 1
+            key = Key(task.id, 0, f"state {number}+{earlier}" if earlier else f"state {number}", role)
+            if len(members) > 1:
+                yield Group(key, "prompt", tuple(members), weight=self.step_weight, history=earlier)
 
 
 def _weight(group: Group, power: float) -> float:
     """Returns the weight of a group of replies to equal prompts, not yet a share; 0 for a group of episodes."""
     if group.scope == "task":
         return 0.0
-    earlier = int(group.key.path.partition("+")[2] or 0)
-    return (earlier + 2) ** power
+    return (group.history + 2) ** power

@@ -156,7 +156,7 @@ def _lot(group: Group, among: Among) -> object:
 
 def _tie(group: Group) -> tuple[object, ...]:
     """Returns a sort key for groups of one score: the larger first, then the earlier in its episode, then by name."""
-    return -len(group.members), group.key.point, group.key
+    return -len(group.members), group.point or 0, group.key
 
 
 def _count(lot: Sequence[Group], choice: Choice) -> int:

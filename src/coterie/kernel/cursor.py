@@ -40,6 +40,7 @@ from coterie.kernel.episode import (
     TurnBegan,
     clean,
     logged,
+    path_of,
 )
 from coterie.kernel.mistakes import place_in_code, recognised, said
 from coterie.kernel.safe import one_line
@@ -262,7 +263,7 @@ class Cursor:
                 raise self._told(error) from error
             given = failure = None
             if isinstance(event, Asked):
-                self._open = Point(self.asked, self._turn, f"{self.id}@{self.asked}", event, self._external)
+                self._open = Point(self.asked, self._turn, path_of(self.id, self.asked), event, self._external)
                 return self._open
             if not isinstance(event, Called):
                 if isinstance(event, asyncio.Future):

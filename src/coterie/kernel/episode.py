@@ -36,7 +36,7 @@ class Sample:
         finish: how the reply ended: "stop" (a stop token), "string" (a stop string), "length" (the token limit) or
             "context" (the prompt did not fit, so nothing was sampled).
         text: the text without the stop string.
-        seed: the seed that reproduces the sample.
+        seed: the seed that reproduces the sample: that of its place and draw, so it tells samples of a run apart.
         temperature: the divisor of the logits; 0 for greedy decoding.
     """
 
@@ -179,6 +179,11 @@ class Log:
     parent: tuple[str, int] | None = None
 
     @property
+    def episode(self) -> int:
+        """Number of the episode among those of its task."""
+        return episode_of(self.id)
+
+    @property
     def outcome(self) -> Ended | None:
         """Outcome of the episode; None before its end."""
         return next((event for event in reversed(self.events) if isinstance(event, Ended)), None)
@@ -215,13 +220,22 @@ LOGS: TypeAdapter[Log] = TypeAdapter(Log)
 """The adapter that reads and writes logs as JSON."""
 
 
+def episode_of(branch: str) -> int:
+    """Returns the number of the episode that a branch belongs to: its id begins with it, and names each fork after."""
+    return int(branch.partition("/")[0])
+
+
+def path_of(branch: str, point: int, speaker: str = "") -> str:
+    """Returns the name of a decision point of a branch, or of what one of its speakers is asked there."""
+    return f"{branch}@{point}{speaker.removeprefix(role_of(speaker))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A decision point: who is asked what, and where in the episode.
 
-    index: 0, 1, … along the episode. turn: the turn it lies in, -1 outside turns. path: names the
-    branch and the point. after_external: something in the world has changed, so no branch may
-    start here.
+    index: 0, 1, … along the episode. turn: the turn it lies in, -1 outside turns. path: see `path_of`.
+    after_external: something in the world has changed, so no branch may start here.
     """
 
     index: int

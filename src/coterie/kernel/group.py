@@ -1,6 +1,6 @@
 """Groups: samples that may be compared, made where they are sampled.
 
-The key of a group says what its members share. For `scope = "prompt"`, this module checks that prompt ids and policy
+A group says what its members share. For `scope = "prompt"`, this module checks that prompt ids and policy
 are equal; the run decides how old the sampling weights may be. `scope = "task"` compares whole episodes with different
 prompts; an algorithm must request it explicitly.
 """
@@ -19,17 +19,12 @@ Scope = Literal["prompt", "task"]
 
 
 class Key(NamedTuple):
-    """The key of a group: what its members share. path: branch and point, `#2` for a role's third prompt, or "*"."""
+    """The name of a group. path: its place in the task, for people; no code takes it apart."""
 
     task: str
     episode: int
     path: str
     role: str
-
-    @property
-    def point(self) -> int:
-        """Number of the decision point in its episode; 0 for whole episodes."""
-        return int(self.path.rpartition("@")[2].partition("#")[0]) if "@" in self.path else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,8 @@ class Group:
 
     weight: the factor of the group in the loss. committed: index of the member with which the episode continued.
     baseline: the baseline of the returns, if it does not come from the group itself. last: there is no later
-    decision. pooled: equal replies were valued once and share their returns.
+    decision. pooled: equal replies were valued once and share their returns. point: the decision point that all
+    members reply at; None if they come from several. history: number of the role's earlier prompts that members share.
 
     Raises:
         GroupError: no member, or members that its scope does not allow.
@@ -71,6 +67,8 @@ class Group:
     baseline: float | None = None
     last: bool = False
     pooled: bool = False
+    point: int | None = None
+    history: int = 0
 
     def __post_init__(self) -> None:
         if not self.members or not all(member.samples and member.returns for member in self.members):

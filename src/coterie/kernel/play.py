@@ -14,7 +14,7 @@ from coterie.kernel import calls
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.engine import Engine, FrontName, Request
 from coterie.kernel.environment import Environment, Split, Task
-from coterie.kernel.episode import LoggedPrompt, Point, Sample, text_of
+from coterie.kernel.episode import LoggedPrompt, Point, Sample, episode_of, path_of, text_of
 from coterie.kernel.front import FRONTS, RETRIES, Budget, Front, Samples, T
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.scene import JSON, Reply, role_of
@@ -147,8 +147,8 @@ class Play:
 
     def key(self, cursor: Cursor, point: Point, speaker: str) -> tuple[str, int, str, str]:
         """Returns the key of a place where samples are drawn: (task, episode, path, role)."""
-        role, numbered, number = speaker.partition("#")
-        return (cursor.task.id, int(cursor.id.split("/")[0]), f"{point.path}{numbered}{number}", role)
+        path = path_of(cursor.id, point.index, speaker)
+        return cursor.task.id, episode_of(cursor.id), path, role_of(speaker)
 
     async def ask(
         self,

@@ -81,7 +81,7 @@ def route(
         for every trained policy of the team, its graded samples, possibly none.
 
     Raises:
-        GroupError: a sample was drawn from another policy than its role's.
+        GroupError: a sample was drawn from another policy than its role's, or has another one's seed.
     """
     routed: dict[str, list[Graded]] = {policy: [] for policy in team.trained}
     places: dict[int, int] = {}
@@ -100,8 +100,10 @@ def route(
                     continue
                 mine = routed[sample.policy]
                 more = Graded(sample, 0.0 if nothing else credit, group.weight, name, share)
-                if (place := places.setdefault(id(sample), len(mine))) < len(mine):
+                if (place := places.setdefault(sample.seed, len(mine))) < len(mine):
                     before = mine[place]
+                    if before.sample != sample:
+                        raise GroupError(f"group {group.key}: two different samples have the seed {sample.seed}")
                     total = before.advantage * before.weight + more.advantage * more.weight
                     mine[place] = replace(before, advantage=total, weight=1.0)
                 else:

@@ -47,7 +47,7 @@ class Episode:
 
 def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> Episode:
     """Returns a whole episode, as memory sees it, from its log."""
-    number = int(log.id.split("/")[0])
+    number = log.episode
     did: dict[str, list[str]] = {}
     for _, reply in log.replies():
         did.setdefault(reply.role, []).append(environment.note(reply.role, reply))

@@ -96,7 +96,7 @@ class Recall:
 
     def shown(self, log: Log, task: Task) -> Log:
         """Returns an episode's log with every prompt as its role saw it."""
-        number = int(log.id.split("/")[0])
+        number = log.episode
         events = [
             replace(event, prompts={
                 speaker: self.told(prompt, role, task, number) if self.seen(role, task, number) else prompt

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from coterie.apart import MEMORY, Apart, Refused
 from coterie.bounded import parquet
 from coterie.errors import ConfigError, first_line, nearest
-from coterie.kernel.group import Key
 from coterie.run.trust import reading
 from coterie.sampling.episodes import TEAM
 
@@ -445,10 +444,10 @@ def _rows_of(run: Run, step: int) -> Iterator[Row]:
     for played in run.episodes(step):
         for group, earned in zip(played.collected.groups, played.advantages, strict=False):
             for member, advantage in zip(group.members, earned, strict=True):
-                key, whole = Key(*group.key), group.scope == "task"
+                key, whole = group.key, group.scope == "task"
                 prompt = key.task if whole else " ".join(map(str, member.samples[0].prompt_ids))
                 roles = {key.role} if key.role == TEAM else {sample.role for sample in member.samples}
-                turn = "" if whole else str(key.point)
+                turn = "" if whole else str(group.point or 0)
                 name = "/".join(map(str, (step, *key)))
                 yield Row(name, prompt, member.value, "+".join(sorted(roles)), turn, advantage)
 

@@ -7,9 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from coterie.kernel.episode import Answered, Asked, Called, Ended, Log, Noted, Returned, Rewarded, TurnBegan, text_of
+from coterie.kernel.episode import (
+    Answered,
+    Asked,
+    Called,
+    Ended,
+    Log,
+    Noted,
+    Returned,
+    Rewarded,
+    TurnBegan,
+    path_of,
+    text_of,
+)
 from coterie.kernel.group import Group
 from coterie.kernel.safe import plain
+from coterie.kernel.scene import role_of
 from coterie.memory.hygiene import near_duplicates
 from coterie.memory.store import MemoryConfig, Store
 from coterie.run.records import Played
@@ -21,6 +34,7 @@ def tree_text(played: Played) -> str:
     A `*` marks the committed member; `a` is the advantage, `r` the return with its parts.
     """
     lines: list[str] = []
+    left = dict(enumerate(zip(played.collected.groups, played.advantages, strict=True)))
     for log in played.collected.logs:
         lines.append(
             f"task {log.task}, episode {log.id}: {'solved' if log.solved else 'not solved'}, {log.turns} turns"
@@ -31,23 +45,20 @@ def tree_text(played: Played) -> str:
                 lines.append(f"turn {event.number}")
             elif isinstance(event, Asked):
                 asked += 1
-                path = f"{log.id}@{asked}"
                 for speaker, prompt in event.prompts.items():
-                    role, numbered, number = speaker.partition("#")
+                    place = path_of(log.id, asked, speaker), role_of(speaker)
                     lines.append(f"  point {asked}, {speaker} is asked")
                     lines += _indented(text_of(prompt), "    | ")
-                    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
-                        if group.key.path == f"{path}{numbered}{number}" and group.key.role == role:
-                            lines += _members(group, earned)
+                    for at, (group, _) in list(left.items()):
+                        if (group.key.path, group.key.role) == place:
+                            lines += _members(*left.pop(at))
             elif isinstance(event, Ended):
                 lines.append(f"  {event.reason}")
-    for group, earned in zip(played.collected.groups, played.advantages, strict=True):
+    for group, earned in left.values():
         if group.scope == "task":
-            lines.append(f"episodes of task {group.key.task}, compared as wholes")
-            lines += _members(group, earned)
-        elif "@" not in group.key.path:
-            lines.append(f"{group.key.path}: wherever {group.key.role} was asked the same")
-            lines += _members(group, earned)
+            lines += [f"episodes of task {group.key.task}, compared as wholes", *_members(group, earned)]
+        elif group.point is None:
+            lines += [f"{group.key.path}: wherever {group.key.role} was asked the same", *_members(group, earned)]
     return plain("\n".join(lines))
 
 

@@ -149,7 +149,7 @@ def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling)
         raise EnvError(f"{bug}: in a plan roles say 'la la la', and play must bear whatever is said") from bug
     asked.cut = play.left
     samples = {
-        id(sample): sample
+        sample.seed: sample
         for one in played
         for group in one.groups
         for member in group.members

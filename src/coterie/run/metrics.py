@@ -104,7 +104,7 @@ def selection_metrics(drawn: Sequence[Group], chosen: Sequence[Group]) -> dict[s
     for role in sorted({group.key.role for group in drawn}):
         line[f"role/{role}/selected"] = sum(group.key.role == role for group in chosen)
     if chosen:
-        line["selection/point"] = fmean(group.key.point for group in chosen)
+        line["selection/point"] = fmean(group.point or 0 for group in chosen)
         most_varied = {group.key for group in select(live, Choice("raw_var", len(chosen)), Random(0))}
         line["selection/as_raw_var"] = fmean(group.key in most_varied for group in chosen)
     return line

@@ -116,7 +116,7 @@ def check_versions(config: Config, played: Sequence[Played], step: int) -> dict[
     """
     bound, learns = config.runtime.max_staleness, set(config.team.trained)
     samples = {
-        id(sample): sample
+        sample.seed: sample
         for task in played for group in task.collected.groups for member in group.members for sample in member.samples
         if sample.policy in learns and not sample.silent
     }.values()  # fmt: skip

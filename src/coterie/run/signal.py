@@ -295,7 +295,7 @@ def _only_cut(group: Group) -> bool:
 
 def _entropy(config: Config, groups: Sequence[Group]) -> dict[str, float]:
     """Returns the mean entropy of a sampled token in nats, by trained policy."""
-    samples = {id(sample): sample for group in groups for member in group.members for sample in member.samples}
+    samples = {sample.seed: sample for group in groups for member in group.members for sample in member.samples}
     drawn: dict[str, list[Sample]] = {}
     for sample in samples.values():
         if sample.policy in config.team.trained and sample.completion_ids and sample.temperature:

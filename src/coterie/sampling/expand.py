@@ -115,7 +115,9 @@ async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: fl
         members, at = _members(play, draws[role], chosen, played, committed)
         if members:
             key = Key(*play.key(cursor, point, role))
-            groups.append(Group(key, "prompt", members, weight=weight, committed=at, baseline=baseline))
+            groups.append(
+                Group(key, "prompt", members, weight=weight, committed=at, baseline=baseline, point=point.index)
+            )
     if plan.expansion == "greedy":
         cursor.answer(answers[committed])
         following = await cursor.advance()

@@ -158,7 +158,11 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
         return []
     key = Key(*play.key(base, node.point, node.speaker))
     committed = 0 if plan.reuse_base else None
-    return [Group(key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last, pooled=True)]
+    return [
+        Group(
+            key, "prompt", tuple(members), weight=node.weight, committed=committed, last=last, pooled=True, point=index
+        )
+    ]
 
 
 async def _alternative(

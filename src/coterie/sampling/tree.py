@@ -182,4 +182,4 @@ def _group(
     if len(members) < 2:
         play.budget.dropped["lone"] += len(members)
         return []
-    return [Group(Key(*play.key(spine, point, role)), "prompt", tuple(members), committed=chosen)]
+    return [Group(Key(*play.key(spine, point, role)), "prompt", tuple(members), committed=chosen, point=point.index)]
