@@ -224,6 +224,7 @@ TOYS = {"magrpo": Simultaneous, "grpo": Alone, "hierarchical_grpo": Attempts}
 TOLD = {"hierarchical_grpo": {"attempts": ("b",)}}
 SAID: Mapping[str, str] = {
     "at_grpo": "K replies at each decision, judged within their group. The episode goes on with the best (ring).",
+    "gdpo": "As at_grpo. Each reward is judged by itself within its group, and the sum is scaled over the step.",
     "grpo": "K whole episodes of one agent are compared. All replies of an episode share its advantage.",
     "mas_grpo": "K whole episodes of the team are compared. All replies of an episode share its advantage.",
     "magrpo": "All roles reply at once, K times. The i-th replies of all roles meet. The log has the first (ring).",

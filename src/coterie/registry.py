@@ -65,6 +65,7 @@ ALGORITHMS = {
     "wideseek": "coterie.algorithms.wideseek:WideSeek",
     "hierarchical_grpo": "coterie.algorithms.hierarchical_grpo:HierarchicalGRPO",
     "marshal": "coterie.algorithms.marshal:Marshal",
+    "gdpo": "coterie.algorithms.gdpo:GDPO",
 }
 LOSSES = {
     "clip": "coterie.learning.loss:Clip",
