@@ -10,6 +10,7 @@ import pytest
 
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.algorithms.gdpo import GDPO
+from coterie.errors import ConfigError
 from coterie.kernel.group import Member
 from tests.algorithms.made import group
 from tests.toys import TEAM, Agree, one, scripted
@@ -61,6 +62,12 @@ def test_a_step_is_scaled_for_each_policy_and_nothing_stays_nothing():
     assert pstdev(earned[2]) == pytest.approx(1, abs=1e-4)
     assert (earned[1], state) == ((0.0, 0.0), {"kept": 1})
     assert GDPO().credit([groups[1]], {})[0] == [(0.0, 0.0)]
+
+
+def test_what_does_not_standardise_is_refused():
+    GDPO(advantage="standardize_population").check(Agree(), TEAM)
+    with pytest.raises(ConfigError, match="advantage = 'center'"):
+        GDPO(advantage="center").check(Agree(), TEAM)
 
 
 def test_it_has_at_grpos_groups():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from coterie.bench.peers import SHAPES, Alone, Talk, page, ratio_of, save_network, words, worth
+from coterie.bench.peers import SHAPES, OneSpeaker, TwoSpeakers, page, ratio_of, save_network, words, worth
 from coterie.bench.update import SIZES
 from coterie.models.load import load_model
 
@@ -24,7 +24,7 @@ def test_a_network_ends_its_replies_with_the_chance_that_was_asked_for(tmp_path)
 
 def test_prompts_differ_by_role_and_task():
     assert len({words(role, index, 16) for role in (0, 1) for index in range(50)}) == 100
-    assert (Talk.roles, Alone.roles) == (("left", "right"), ("left",))
+    assert (TwoSpeakers.roles, OneSpeaker.roles) == (("left", "right"), ("left",))
 
 
 def test_the_page_has_the_median_of_ratios_pair_by_pair():

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 
-from coterie.engines.decoding import Decoder, Row, _moved_up
+from coterie.engines.decoding import Decoder, DecodingRow, _moved_up
 from coterie.engines.steps import Modules
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.kernel.engine import Request
@@ -230,7 +230,7 @@ def test_the_distribution_is_where_the_logits_are():
     model = tiny()
     engine = engine_of(model)
     model.net.to("meta")
-    rows = [Row(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
+    rows = [DecodingRow(request(prompt, [1]), 1, Random(1)) for prompt in prompts(3, ragged=False)]
     decoder = engine._decoders["p"]
     assert decoder._start(Modules(decoder.net), rows).device.type == "meta"
 
@@ -331,7 +331,7 @@ def test_a_wave_that_takes_more_than_the_engines_memory_is_decoded_in_parts(monk
 def test_batches_are_cut_where_the_next_row_would_take_too_much():
     decoder = Decoder(Policy("p", tiny()))
     rows = [
-        Row(request(prompt, [seed], key=at, max_tokens=100 if at == 0 else 4), seed, Random(0))
+        DecodingRow(request(prompt, [seed], key=at, max_tokens=100 if at == 0 else 4), seed, Random(0))
         for at, prompt in enumerate(sorted(prompts(6, ragged=False)))
         for seed in (1, 2)
     ]

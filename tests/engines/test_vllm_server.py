@@ -7,7 +7,7 @@ import pytest
 
 from coterie.engines import vllm as engine_file
 from coterie.engines.vllm import VLLMConfig, VLLMEngine
-from coterie.engines.vllm_server import Server, _options
+from coterie.engines.vllm_server import VLLMServer, _options
 from coterie.errors import ConfigError, EngineError, Unavailable
 from coterie.kernel.loops import Hosted, drive
 from coterie.learning.policy import Policy
@@ -64,7 +64,7 @@ def test_what_a_server_refuses_is_told(status, error, said):
     with serving(lambda body, number: status) as fake:
 
         async def asks():
-            server = Server(fake.url.removesuffix("/v1"), "key")
+            server = VLLMServer(fake.url.removesuffix("/v1"), "key")
             try:
                 await server.ask([1, 2], {"temperature": 1.0}, "a@3")
             finally:

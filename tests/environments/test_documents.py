@@ -10,8 +10,8 @@ from coterie.checks.conformance import check
 from coterie.environments.documents.documents import (
     COUNTRIES,
     EXAMPLE,
+    CountryQuestion,
     Documents,
-    Question,
     countries_in,
     questions_of,
 )
@@ -23,7 +23,7 @@ from coterie.kernel.episode import text_of
 from coterie.kernel.scene import Reply
 from tests.toys import run
 
-QUESTION = Question(
+QUESTION = CountryQuestion(
     "t",
     "train",
     country="Kenya",

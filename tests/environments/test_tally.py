@@ -6,14 +6,14 @@ import pytest
 
 from coterie import load_config, train
 from coterie.checks.conformance import check
-from coterie.environments.tally import MOST, Row, Tally, cut, number
+from coterie.environments.tally import MOST, Tally, TallyRow, cut, number
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply, role_of
 from coterie.run.loaded import headline
 from tests.toys import run
 
-ROW = Row("t", "train", cells="xx.x..x.xx")  # ten cells, six marks
+ROW = TallyRow("t", "train", cells="xx.x..x.xx")  # ten cells, six marks
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_team_that_grows_and_shrinks_learns(tmp_path, seed, sets):
 
 
 def test_a_counter_that_says_no_number_solves_nothing():
-    row = Row("t", "train", cells="xx.x..x.xx")
+    row = TallyRow("t", "train", cells="xx.x..x.xx")
     for said, solved in ((("4", "2"), False), (("3", "3"), True), (("7", "x"), False)):
         cursor = Cursor(Tally(), row, 0)
         run(cursor.advance())

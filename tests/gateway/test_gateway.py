@@ -193,7 +193,7 @@ def test_an_agent_goes_on_only_where_all_that_it_was_answered_is_the_same():
     agent = at_work.Agent(("m", "", "f"), ("lead",), 1.0)
 
     async def waits() -> list[bool]:
-        run = at_work.Run(agent, 1, 0, [["lead", "d0", "x"]])
+        run = at_work.AgentRun(agent, 1, 0, [["lead", "d0", "x"]])
         run.asked = [run.post("lead", {"turns": []}, False)]
         asked = ["lead", run.asked[0].digest, "answer"]
         places = [
@@ -378,7 +378,7 @@ def test_a_request_that_its_client_left_is_the_same_one_when_it_comes_again():
     """Some ask again in a loop of their own, and do not say so."""
 
     async def posts() -> list[bool]:
-        run = at_work.Run(at_work.Agent(("m", "", "f"), ("lead",), 1.0), None, 0, [])
+        run = at_work.AgentRun(at_work.Agent(("m", "", "f"), ("lead",), 1.0), None, 0, [])
         first = run.post("lead", {"turns": []}, False)
         first.waits = 1
         found = [run.post("lead", {"turns": []}, False) is first]  # somebody still listens: another draw

@@ -13,7 +13,7 @@ import pytest
 from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.errors import CallError, EnvError, Unavailable
 from coterie.kernel import calls
-from coterie.kernel.calls import Crashed, InThread, Pool, TimedOut
+from coterie.kernel.calls import Crashed, InThread, TimedOut, WorkerPool
 from coterie.kernel.calls.inside import load, own_name
 from coterie.kernel.environment import Environment
 from coterie.kernel.play import Sampling
@@ -178,7 +178,7 @@ def test_infrastructure_keeps_its_stage():
 
 
 def test_what_a_call_prints_reaches_neither_the_result_nor_standard_output(capfd):
-    pool = Pool()  # its template has this test's standard error
+    pool = WorkerPool()  # its template has this test's standard error
     assert asyncio.run(pool.run(calls.place_of(outside.shout), ("hello",), 5.0)) == "hello"
     pool.close()
     out, err = capfd.readouterr()

@@ -18,7 +18,7 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.play import Play
-from coterie.memory.evolve import Episode, evolve, threshold
+from coterie.memory.evolve import FinishedEpisode, evolve, threshold
 from coterie.memory.hygiene import MARKUP, near_duplicates, sanitised, source
 from coterie.memory.recall import PREFACE, Recall, rendered
 from coterie.memory.retrieval import Index, overlap
@@ -35,12 +35,12 @@ def task(query: str, number: int = 0, split="train", answer: str = "", kind: str
 def episode(
     number: int, score: float, *, did="tool(price)", query="price of mug", masked=False, shown=(), role="a", **more
 ):
-    return Episode(
+    return FinishedEpisode(
         f"e{number:03}", task(f"{query} {number}", number, **more), masked, score, {role: tuple(shown)}, {role: did}
     )
 
 
-def mixed(count: int = 16, **more) -> list[Episode]:
+def mixed(count: int = 16, **more) -> list[FinishedEpisode]:
     """Half of them right."""
     return [episode(at, float(at % 2), **more) for at in range(count)]
 
@@ -167,8 +167,8 @@ def test_utility_by_hand_against_masked_episodes_of_the_same_query():
     """One query: shown 1 and 1, masked 0 and 1: d = 1 - 0.5, x = 0.75, 0.8 * 0.5 + 0.2 * 0.75 = 0.55."""
     store = Store((entry("x"),))
     same = task("price of mug", 99)
-    shown = [Episode(f"s{at}", same, False, 1.0, {"a": ("x",)}, {"a": ""}) for at in range(2)]
-    masked = [Episode(f"m{at}", same, True, float(at), {"a": ()}, {"a": ""}) for at in range(2)]
+    shown = [FinishedEpisode(f"s{at}", same, False, 1.0, {"a": ("x",)}, {"a": ""}) for at in range(2)]
+    masked = [FinishedEpisode(f"m{at}", same, True, float(at), {"a": ()}, {"a": ""}) for at in range(2)]
     after, _ = evolve(store, [*shown, *masked, *mixed(did="")], ON)
     (found,) = after.entries
     assert found.utility == pytest.approx(0.55)

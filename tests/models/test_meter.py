@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from coterie import ram
-from coterie.engines.decoding import Decoder, Row, budget_gib, left_bytes
+from coterie.engines.decoding import Decoder, DecodingRow, budget_gib, left_bytes
 from coterie.errors import ConfigError
 from coterie.learning.policy import Policy
 from coterie.models import hub, memory, shapes
@@ -80,7 +80,7 @@ def test_what_long_prompts_take_is_foreseen_from_short_ones(name):
     decoder = Decoder(Policy("p", family(name)))
     decoder.model.pads = name != "bamba"
     each = [at * decoder.model.pads for at in range(4)]  # no beginning that all share, or one prompt
-    rows = [Row(request([5 + at] * (200 - at), [0], max_tokens=1), 0, Random(0)) for at in each]
+    rows = [DecodingRow(request([5 + at] * (200 - at), [0], max_tokens=1), 0, Random(0)) for at in each]
     with torch.no_grad(), Meter(decoder.net.state_dict().values()) as taken:
         decoder.fill(rows)
     assert 0.7 < decoder.costs.of(4, 4 if decoder.model.pads else 1, 200, 1) / taken.peak < 1.6
@@ -88,7 +88,7 @@ def test_what_long_prompts_take_is_foreseen_from_short_ones(name):
 
 def test_choosing_tokens_takes_what_is_foreseen_at_most():
     decoder = Decoder(Policy("p", tiny()))
-    rows = [Row(request([5] * 9, [seed], max_tokens=4), seed, Random(seed)) for seed in range(64)]
+    rows = [DecodingRow(request([5] * 9, [seed], max_tokens=4), seed, Random(seed)) for seed in range(64)]
     logits, uniform, temperatures = torch.zeros(64, 320), torch.rand(64, dtype=torch.float64), torch.ones(64)
     with Meter([logits, uniform, temperatures]) as taken:
         decoder._choose(logits, uniform, temperatures, rows[0])
@@ -187,7 +187,7 @@ def test_many_logits_are_looked_at_in_parts_and_the_same_tokens_are_chosen(monke
         policy = Policy("p", tiny(scale=3.0))
         engine = decoding.Decoder(policy)
         rows = [
-            decoding.Row(request(prompt, [seed], key=at, temperature=float(at > 0)), seed, Random(seed))
+            decoding.DecodingRow(request(prompt, [seed], key=at, temperature=float(at > 0)), seed, Random(seed))
             for at, prompt in enumerate(prompts(4))
             for seed in range(3)
         ]

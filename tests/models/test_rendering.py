@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.scene import Reply
-from coterie.models.rendering import Remembered, Renderer
+from coterie.models.rendering import Renderer, TokenCache
 from tests.toys import tokenizer
 
 
@@ -214,7 +214,7 @@ def test_of_the_texts_whose_ids_are_kept_the_oldest_goes_first_by_bytes():
         made.append(text)
         return (1,) * len(text)
 
-    remembered = Remembered(make, 3000)
+    remembered = TokenCache(make, 3000)
     for text in ("a" * 10, "b" * 10, "a" * 10, "c" * 50, "a" * 10, "b" * 10):
         assert remembered(text, False) == (1,) * len(text)
     assert made == ["a" * 10, "b" * 10, "c" * 50, "b" * 10]

@@ -15,7 +15,7 @@ from coterie.errors import ConfigError
 from coterie.kernel.group import Key
 from coterie.models.load import save_model
 from coterie.report.audit import audit
-from coterie.report.rollouts import Asked, _rows_of, read
+from coterie.report.rollouts import ColumnChoice, _rows_of, read
 from coterie.run.train import train
 from tests.algorithms.made import replies
 from tests.toys import tiny
@@ -122,7 +122,7 @@ def trl(path: Path, team=TEAM) -> Path:
 
 @pytest.mark.parametrize("make", [verl, slime, results, traces, trl])
 def test_a_group_that_mixes_is_found_in_every_format_and_judged_by_hand(make, tmp_path):
-    found = audit(read(make(tmp_path), Asked(reward="right+form" if make is trl else "")))
+    found = audit(read(make(tmp_path), ColumnChoice(reward="right+form" if make is trl else "")))
     assert not found.ok
     (mixed,) = found.mixed
     assert mixed.what == (("prompts", "roles", "turns") if make not in (traces, trl) else ("prompts", "roles"))
@@ -145,15 +145,15 @@ def test_replies_to_one_prompt_are_fine(make, tmp_path):
 
 
 def test_groups_that_the_file_does_not_say_are_found_and_how_is_said(tmp_path):
-    read_trl = read(trl(tmp_path), Asked(reward="right+form"))
+    read_trl = read(trl(tmp_path), ColumnChoice(reward="right+form"))
     assert read_trl.grouped.startswith("groups: each 4 in a row, found by their advantages, which sum to zero")
     assert read_trl.rewarded == "rewards: right + form"
-    by_two = read(trl(tmp_path), Asked(group="2", reward="right"))
+    by_two = read(trl(tmp_path), ColumnChoice(group="2", reward="right"))
     assert audit(by_two).ok
     assert (by_two.grouped, by_two.rewarded) == ("groups: each 2 in a row, as you say", "rewards: right")
     plain = lines(tmp_path / "old.jsonl", [{"input": "a", "output": "b", "score": at, "step": 1} for at in (0.0, 1.0)])
     assert "by equal prompts, for the file does not say" in read(plain).grouped
-    assert read(verl(tmp_path), Asked(group="agent_name")).grouped == "groups: by 'agent_name', as you say"
+    assert read(verl(tmp_path), ColumnChoice(group="agent_name")).grouped == "groups: by 'agent_name', as you say"
 
 
 def test_equal_groups_of_two_steps_are_two(tmp_path):
@@ -197,14 +197,14 @@ def test_what_was_not_rewarded_or_not_trained_is_passed_over_and_counted(tmp_pat
     several = [{"group_index": 0, "prompt": "p", "reward": {"right": 1.0, "form": 0.5}}]
     torch.save({"samples": several}, tmp_path / "y.pt")
     with pytest.raises(ConfigError, match=r"reward\.right"):
-        audit(read(tmp_path / "y.pt", Asked(reward="right")))
-    assert read(tmp_path / "y.pt", Asked(reward="reward.right")).rows[0].reward == 1.0
+        audit(read(tmp_path / "y.pt", ColumnChoice(reward="right")))
+    assert read(tmp_path / "y.pt", ColumnChoice(reward="reward.right")).rows[0].reward == 1.0
 
 
 def test_it_says_what_it_cannot_read(tmp_path):
     def told(path: Path, **asked: str) -> str:
         with pytest.raises(ConfigError) as caught:
-            audit(read(path, Asked(**asked)))
+            audit(read(path, ColumnChoice(**asked)))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -296,7 +296,7 @@ def test_several_rewards_are_asked_for(tmp_path):
         ConfigError, match=r"which of right, length are rewards\? Name them, such as --reward right\+length"
     ):
         read(lines(tmp_path / "x.jsonl", [record]))
-    assert read(lines(tmp_path / "x.jsonl", [record]), Asked(reward="right")).rows[0].reward == 1.0
+    assert read(lines(tmp_path / "x.jsonl", [record]), ColumnChoice(reward="right")).rows[0].reward == 1.0
     torch.save(
         {"samples": [{"group_index": 0, "prompt": "p", "reward": {"right": 1.0, "form": 0.5}}]}, tmp_path / "y.pt"
     )
@@ -323,7 +323,7 @@ def test_none_of_our_groups_mixes(algorithm, tmp_path):
     assert found.groups > 1
     assert not found.computed
     with pytest.raises(ConfigError, match="have no effect on a run folder"):
-        read(run.folder, Asked(group="uid"))
+        read(run.folder, ColumnChoice(group="uid"))
 
 
 @pytest.mark.parametrize(("role", "roles"), [("planner", ["planner", "proposer"]), ("team", ["team", "team"])])

@@ -5,7 +5,7 @@ import pytest
 from coterie.algorithms.credit import standardize
 from coterie.models.load import save_model
 from coterie.report.audit import audit
-from coterie.report.rollouts import Asked, read
+from coterie.report.rollouts import ColumnChoice, read
 from tests.toys import tiny
 
 
@@ -44,4 +44,4 @@ def test_a_file_that_trl_wrote_of_two_agents_in_each_group(tmp_path):
     for mixed in found.mixed:  # TRL's own advantages are those of the mixed group: + 1e-4 where ours has 1e-6
         was = standardize([judged.row.reward for judged in mixed.replies])
         assert [judged.was for judged in mixed.replies] == pytest.approx(was, rel=1e-3)
-    assert audit(read(file, Asked(group="agent"))).ok is False  # each agent answered both prompts
+    assert audit(read(file, ColumnChoice(group="agent"))).ok is False  # each agent answered both prompts

@@ -10,7 +10,7 @@ from coterie import load_config, train
 from coterie.config.settings import TrainConfig
 from coterie.errors import ConfigError
 from coterie.models.load import save_model
-from coterie.report.diagnose import WINDOW, Watch, concerns, history
+from coterie.report.diagnose import WINDOW, WarningWatch, concerns, history
 from tests.toys import tiny
 
 ROLES = ("a", "b")
@@ -222,7 +222,7 @@ def test_a_curve_that_is_flat_or_falls():
 
 def test_a_policys_own_start_is_remembered_if_it_is_trained_later_than_others():
     """Its entropy rises from 0.5 to 2.9: more than three times that of its start, and above 2."""
-    watch, told = Watch(("a",)), set()
+    watch, told = WarningWatch(("a",)), set()
     for step in range(1, 400):
         line = {"step": step, "groups/total": 10.0, "groups/live": 5.0, "role/a/live_groups": 5.0}
         if step > 12:
@@ -234,7 +234,7 @@ def test_a_policys_own_start_is_remembered_if_it_is_trained_later_than_others():
 
 
 def watched(lines) -> set[str]:
-    watch = Watch(("a",))
+    watch = WarningWatch(("a",))
     return {one.kind for line in lines for one in watch.see(line)}
 
 
@@ -246,7 +246,7 @@ def test_validations_far_apart_and_a_live_group_long_ago_are_remembered():
     dead = {"groups/total": 10.0, "groups/live": 0.0, "role/a/live_groups": 0.0}
     lines = [{"step": step, **(whole if step == 8 else dead)} for step in range(300)]
     first = lines.index({"step": 8, **whole})
-    watch = Watch(("a",))
+    watch = WarningWatch(("a",))
     told = [{one.kind for one in watch.see(line)} for line in lines]
     assert "no_signal" in set().union(*told[:first])
     assert "no_signal" not in set().union(*told[first:])
@@ -280,7 +280,7 @@ def test_what_is_kept_of_a_long_run_raises_what_the_whole_of_it_does(seed):
         if step in (33, 293):
             line |= {"mute/a/change": -0.1, "mute/a/change_low": rng.choice([-0.2, -0.01]), "mute/a/change_high": 0.0}
         lines.append(line)
-    watch, known = Watch(("a",)), set()
+    watch, known = WarningWatch(("a",)), set()
     for count, line in enumerate(lines, 1):
         now = concerns(lines[:count], ("a",))
         assert watch.see(line) == [one for one in now if (one.kind, one.role) not in known], count

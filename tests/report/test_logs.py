@@ -12,7 +12,7 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.team import Team
 from coterie.report.audit import audit
 from coterie.report.logs import Held, writer
-from coterie.report.rollouts import Asked, read
+from coterie.report.rollouts import ColumnChoice, read
 from coterie.run.evaluate import evaluate_team
 
 
@@ -113,8 +113,8 @@ def test_an_audit_reads_inspects_log_a_role_apart(held, tmp_path):
     with pytest.raises(ConfigError, match=r"which of solved, reward of lead, reward of team is the reward"):
         read(path)
     with pytest.raises(ConfigError, match="no score 'solve'; did you mean 'solved'"):
-        read(path, Asked(reward="solve"))
-    found = read(path, Asked(reward="solved"))
+        read(path, ColumnChoice(reward="solve"))
+    found = read(path, ColumnChoice(reward="solved"))
     assert [(row.group, row.role, row.reward) for row in found.rows] == [
         ("test-0", "lead", 1.0), ("test-0", "worker", 1.0),
     ] * 2  # fmt: skip
@@ -180,7 +180,7 @@ def test_inspect_reads_what_is_written_and_writes_what_is_read(held, tmp_path):
     assert log.results.scores[0].metrics["accuracy"].value == 0.5
     assert [event.role for event in log.samples[0].events if event.event == "model"] == ["lead", "worker", "worker"]
     write_eval_log(log, str(again))
-    asked = Asked(reward="solved")
+    asked = ColumnChoice(reward="solved")
     assert read(again, asked).rows == read(path, asked).rows
 
 

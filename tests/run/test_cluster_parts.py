@@ -30,7 +30,7 @@ from coterie.run.cluster import engine, pulse  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
 from coterie.run.cluster.runtime import Cluster, _check_there, _Share, _swept, _worker_threads  # noqa: E402
-from coterie.run.ranks import Place, packed, sendable  # noqa: E402
+from coterie.run.ranks import RankStart, packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
 
@@ -276,7 +276,7 @@ def pooled(monkeypatch, **ranks):
 
     monkeypatch.setattr(learner, "ray", Refs)
     pools = {tuple(name): each for name, each in ranks.items()}
-    place = Place("", (), 0, 1, "", "cpu", None)
+    place = RankStart("", (), 0, 1, "", "cpu", None)
     return learner.PooledLearner({}, pools, place, lambda *_: None)
 
 

@@ -9,7 +9,7 @@ from coterie.cli import app
 from coterie.errors import CheckpointError
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
-from coterie.run.ledger import FILE, Entry, Ledger, audit, entries, read
+from coterie.run.ledger import FILE, Ledger, LedgerLine, audit, entries, read
 
 
 def sample(seed: int, ids=(5, 6), logprobs=(-1.0, -2.0), version=3) -> Sample:
@@ -20,7 +20,7 @@ REQUEST = Request(("task", 0, "0@0", "a"), "x", "a", "hello", (1, 2), (7, 8), 1.
 
 
 def entry(name: str, version: int = 0, policy: str = "x") -> list:
-    return list(Entry(name, "task", 0, "0@0", "a", policy, version, "x/0", 2, "abc"))
+    return list(LedgerLine(name, "task", 0, "0@0", "a", policy, version, "x/0", 2, "abc"))
 
 
 def whole() -> list[dict]:

@@ -16,7 +16,7 @@ from coterie.errors import CheckpointError, UpdateError
 from coterie.learning import learner
 from coterie.models.load import save_model
 from coterie.run.folder import Run
-from coterie.run.ranks import Place, _Rank
+from coterie.run.ranks import RankStart, _Rank
 from coterie.run.update import update
 from tests.run.test_runs import TINY
 from tests.runs import cut_back, untimed, weights
@@ -147,7 +147,7 @@ def test_a_mistake_that_only_ranks_can_see_is_one_line(model, tmp_path, monkeypa
 
 
 def test_a_rank_that_is_stopped_says_nothing_new():
-    rank = _Rank(Place("", (), 0, 1, "", "cpu", None))
+    rank = _Rank(RankStart("", (), 0, 1, "", "cpu", None))
     try:
         assert rank.heard() != rank.heard()
         process = psutil.Process(rank._process.pid)

@@ -19,7 +19,8 @@ from coterie.run.rollout import Rollout, check_versions
 def played(*versions: int, policy: str = "x") -> list[Played]:
     """A task a version."""
     samples = [
-        Sample("a", policy, version, (1, 2), (5, at), (-1.0, -1.0), "stop", "t") for at, version in enumerate(versions)
+        Sample("a", policy, version, (1, 2), (5, at), (-1.0, -1.0), "stop", "t", at)
+        for at, version in enumerate(versions)
     ]
     groups = [
         Group(Key(f"t{at}", 0, "0@0", "a"), "prompt", (Member((one,), (1.0,)),)) for at, one in enumerate(samples)

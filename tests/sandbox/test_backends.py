@@ -9,7 +9,7 @@ import pytest
 
 from coterie.sandbox import Box, backends
 from coterie.sandbox.backends import missing, path_of
-from coterie.sandbox.worker import Worker
+from coterie.sandbox.worker import SandboxWorker
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_what_is_found_is_what_is_started(tmp_path, monkeypatch):
     mine.chmod(0o755)
     monkeypatch.setattr(os, "defpath", "/nowhere")  # where a program without PATH is looked for
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    worker = Worker(Box())
+    worker = SandboxWorker(Box())
     worker.begin()
     worker.close()
     assert (tmp_path / "started").exists()

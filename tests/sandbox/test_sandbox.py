@@ -22,15 +22,15 @@ from coterie.errors import ConfigError, Unavailable
 from coterie.sandbox import Box, calls, cgroups, keeper
 from coterie.sandbox.backends import missing, start
 from coterie.sandbox.border import FAILURES, MALFORMED, MESSAGES, read
-from coterie.sandbox.remembered import Remembered, by_itself
+from coterie.sandbox.remembered import ResultCache, by_itself
 from coterie.sandbox.remote import OPERATIONS, PASSED, Things
-from coterie.sandbox.worker import Pool, Worker
+from coterie.sandbox.worker import SandboxPool, SandboxWorker
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 PROGRAM = "def f(x):\n    return x + 1"
 
 
-def asked(pool: Pool, number: int) -> object:
+def asked(pool: SandboxPool, number: int) -> object:
     with pool.worker() as worker:
         assert worker.run("print(input())", str(number))["output"] == f"{number}\n"
         worker.load(PROGRAM)
@@ -59,7 +59,7 @@ def test_many_in_a_row_leak_no_process_file_or_descriptor(backend, tmp_path, mon
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = descriptors(), children(), threading.active_count()
-    pool = Pool(Box(backend))
+    pool = SandboxPool(Box(backend))
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lambda number: asked(pool, number), range(60))) == list(range(1, 61))
     pool.close()
@@ -70,7 +70,7 @@ def test_many_in_a_row_leak_no_process_file_or_descriptor(backend, tmp_path, mon
 def test_a_sandbox_that_will_not_start_is_infrastructure_and_is_handed_over(monkeypatch):
     monkeypatch.setattr("coterie.sandbox.backends.PYTHON", "/nowhere")
     monkeypatch.setattr("coterie.sandbox.backends._files", lambda libraries: (("/bin/true", "/bin/true"),))
-    pool = Pool(Box(memory_mb=333))
+    pool = SandboxPool(Box(memory_mb=333))
     with pytest.raises(Unavailable, match="did not start"), pool.worker():
         pass
     pool.close()
@@ -79,8 +79,8 @@ def test_a_sandbox_that_will_not_start_is_infrastructure_and_is_handed_over(monk
         sandbox.check(Box(memory_mb=334))
 
 
-def pool_of_failures() -> Pool:
-    pool = object.__new__(Pool)
+def pool_of_failures() -> SandboxPool:
+    pool = object.__new__(SandboxPool)
 
     def worker():
         raise Unavailable("sandbox", "bubblewrap did not start: no such thing")
@@ -94,7 +94,7 @@ def test_a_bug_while_starting_is_raised_where_it_is_asked_for(monkeypatch):
         raise ZeroDivisionError("by design")
 
     monkeypatch.setattr("coterie.sandbox.worker.start", broken)
-    pool = Pool(Box(memory_mb=335))
+    pool = SandboxPool(Box(memory_mb=335))
     with pytest.raises(ZeroDivisionError), pool.worker():
         pass
     pool.close()
@@ -113,7 +113,7 @@ def test_ctrl_c_at_the_terminal_ends_no_program(backend):
 @pytest.mark.parametrize("backend", ["bubblewrap", "process"])
 def test_one_that_is_closed_while_it_starts_leaves_no_process(backend):
     for number in range(20):
-        worker = Worker(Box(backend))
+        worker = SandboxWorker(Box(backend))
         held = os.dup(worker._process.stdout.fileno())
         time.sleep(number * 0.0002)
         worker.close()
@@ -131,7 +131,7 @@ def test_a_program_that_ends_itself_is_loaded_again_for_the_next_call():
 
 
 def test_a_dead_keeper_is_its_programs_failure_for_every_further_request():
-    worker = Worker(Box("process"))
+    worker = SandboxWorker(Box("process"))
     worker.begin()
     worker.load("def f(): return 1")
     worker._process.kill()
@@ -229,7 +229,7 @@ def test_a_program_that_looks_at_what_it_is_given_alone_is_remembered(program):
 
 
 def test_what_is_remembered_is_bounded_in_bytes():
-    held = Remembered(most_bytes=4 * 100)
+    held = ResultCache(most_bytes=4 * 100)
     held.put("a", "x" * 39)
     held.put("b", "x" * 39)
     assert held.get("b")
@@ -246,7 +246,7 @@ def test_what_is_starved_has_longer_by_the_clock_and_who_sleeps_has_not(monkeypa
     now, cpu = [0.0], [5.0]
     monkeypatch.setattr(keeper.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(keeper, "cpu_of", lambda pid: cpu[0])
-    watch = keeper.Watch(1, cpu_s=2.0, wall_s=8.0)
+    watch = keeper.TimeLeft(1, cpu_s=2.0, wall_s=8.0)
     for seconds, used, late in (
         (7.9, 0.0, False),
         (8.1, 0.0, True),
@@ -402,11 +402,11 @@ def test_a_sandbox_enters_its_control_group_and_leaves_none(groups, monkeypatch)
     if groups is None:
         pytest.skip("no control groups of version 2 can be had here")
     seen: list[str] = []
-    around = cgroups.Group.around
+    around = cgroups.ControlGroup.around
     monkeypatch.setattr(
-        cgroups.Group, "around", lambda self, command: seen.append(self.folder) or around(self, command)
+        cgroups.ControlGroup, "around", lambda self, command: seen.append(self.folder) or around(self, command)
     )
-    worker = Worker(Box(memory_mb=313))
+    worker = SandboxWorker(Box(memory_mb=313))
     worker.begin()
     assert worker.load(PROGRAM) == {"status": "loaded"}
     inside = (seen[0] / "cgroup.procs").read_text().split()

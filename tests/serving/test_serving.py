@@ -19,7 +19,7 @@ from coterie import load, load_config, train
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.episode import Asked
 from coterie.learning.policy import Policy
-from coterie.protocol.chat import TOOLS, UNDONE, Refused, read
+from coterie.protocol.chat import TOOLS, UNDONE, RequestRefused, read
 from coterie.protocol.listening import listen, serving
 from coterie.serving.app import Endpoint
 from coterie.serving.desk import MESSAGE, Desk
@@ -379,6 +379,6 @@ def test_a_body_that_does_not_come_is_refused(served, monkeypatch):
 
 
 def test_a_refusal_keeps_its_words():
-    assert Refused("why", code="c", param="p").body() == {
+    assert RequestRefused("why", code="c", param="p").body() == {
         "error": {"message": "why", "type": "invalid_request_error", "param": "p", "code": "c"}
     }

@@ -8,17 +8,17 @@ import pytest
 
 from coterie.errors import ConfigError
 from coterie.kernel.scene import Reply
-from coterie.protocol.chat import Refused
+from coterie.protocol.chat import RequestRefused
 from coterie.view.app import Viewer, _wanted
 from coterie.view.pages import Site
 from coterie.view.shelf import Shelf
-from coterie.view.table import Sitting, Wanted
+from coterie.view.table import Sitting, TableOptions
 from tests.toys import Simultaneous, scripted
 
 
 def sitting(seat: str) -> Sitting:
     play = scripted(Simultaneous(), lambda role, prompt, rng: f"{role} says {prompt[-1]}")
-    made = Sitting("0", Wanted(Path(), seat=seat), play, play.start(play.task("test", 0)), 0)
+    made = Sitting("0", TableOptions(Path(), seat=seat), play, play.start(play.task("test", 0)), 0)
     made.go_on()
     return made
 
@@ -56,12 +56,12 @@ def test_only_this_machine_is_answered_unless_others_may_ask(tmp_path):
     asked = SimpleNamespace(headers={"host": "elsewhere.example:80"})
     for anywhere in (False, True):
         viewer = Viewer(Site(Shelf([tmp_path])), "key", "cookie", anywhere=anywhere)
-        with contextlib.nullcontext() if anywhere else pytest.raises(Refused, match="not 'elsewhere"):
+        with contextlib.nullcontext() if anywhere else pytest.raises(RequestRefused, match="not 'elsewhere"):
             viewer._check_name(asked)
 
 
 def test_what_a_form_asks_for_is_what_is_played(tmp_path):
     book = SimpleNamespace(folder=tmp_path)
-    assert _wanted(book, {}) == Wanted(tmp_path, None, "validation", 0, "", 0.0)
+    assert _wanted(book, {}) == TableOptions(tmp_path, None, "validation", 0, "", 0.0)
     form = {"step": "7", "split": "test", "task": "3", "seat": "a", "how": "sampled"}
-    assert _wanted(book, form) == Wanted(tmp_path, 7, "test", 3, "a", 1.0)
+    assert _wanted(book, form) == TableOptions(tmp_path, 7, "test", 3, "a", 1.0)

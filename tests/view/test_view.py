@@ -34,7 +34,7 @@ from coterie.run.ablation import every_ablation
 from coterie.run.folder import Run
 from coterie.view.app import Viewer
 from coterie.view.bundle import write
-from coterie.view.measured import Measure, Measured
+from coterie.view.measured import Measure, MeasureCache
 from coterie.view.pages import Missing, Site, _said
 from coterie.view.shelf import Shelf
 from tests.report.test_report import HOSTILE, browser, runs  # noqa: F401  (a fixture)
@@ -525,7 +525,7 @@ def test_members_that_are_whole_episodes_are_asked_of_no_checkpoint(runs):  # no
     first, *others = group.members
     whole = replace(group, scope="task", members=(replace(first, samples=(*first.samples, *first.samples)), *others))
     with pytest.raises(ConfigError, match="members of this group are whole episodes"):
-        Measured().ask(((runs[0], (0, 0, 0, 0)), 1, 0, 0, 0), whole)
+        MeasureCache().ask(((runs[0], (0, 0, 0, 0)), 1, 0, 0, 0), whole)
 
 
 @pytest.mark.parametrize(("step", "kinds"), [(0, {"mute", "swap"}), (2, {"mute", "swap", "replace"})])
@@ -533,7 +533,7 @@ def test_a_role_is_replaced_by_its_start_only_where_it_has_left_it(step, kinds, 
     made = load(runs[0])
     made.progress = replace(made.progress, step=step)
     monkeypatch.setattr(loaded, "load", lambda folder: made)
-    measured, run = Measured(), (runs[0], (0, 0, 0, 0))
+    measured, run = MeasureCache(), (runs[0], (0, 0, 0, 0))
     measured.begin(run, 2)
     while not measured.measures[run].done:
         time.sleep(0.05)
@@ -562,7 +562,7 @@ def test_a_team_that_cannot_be_measured_says_why(copies, monkeypatch):
     folder = copies / "one"
     run = folder, (0, 0, 0, 0)
     (folder / "config.toml").write_text((folder / "config.toml").read_text().replace("[train]", "[trian]"))
-    measured = Measured()
+    measured = MeasureCache()
     busy = copies / "other/one", (0, 0, 0, 0)
     measured._measures |= {(copies, (0, 0, 0, 0)): Measure(1, done=True), busy: Measure(1)}
     with pytest.raises(ConfigError, match="a team is being measured already"):

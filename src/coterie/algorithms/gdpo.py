@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import pstdev
-from typing import Literal
 
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.algorithms.base import State
 from coterie.algorithms.credit import CREDIT
+from coterie.errors import ConfigError
+from coterie.kernel.environment import Environment
 from coterie.kernel.group import Group
+from coterie.kernel.team import Team
 
 EPS = 1e-6
 """Added to the deviation of a step's advantages."""
@@ -25,8 +27,14 @@ class GDPO(ATGRPO):
     team rewards and 1 that of local ones; a reward that a reply did not get counts as 0; the batch is a policy's step.
     """
 
-    advantage: Literal["standardize", "standardize_population"] = "standardize"
-    """Function that standardises each reward of a group."""
+    def check(self, environment: Environment, team: Team) -> None:
+        """Raises ConfigError if `advantage` does not standardise, or at_grpo cannot train this team."""
+        super().check(environment, team)
+        if not self.advantage.startswith("standardize"):
+            raise ConfigError(
+                f"algorithm.advantage = '{self.advantage}' leaves each reward its size, and gdpo takes it away; use "
+                '"standardize" or "standardize_population", or algorithm.name = "at_grpo"'
+            )
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:
         """Computes the sums of standardised rewards, scaled to deviation 1 over each policy's step."""

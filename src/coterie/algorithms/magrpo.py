@@ -14,7 +14,7 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.group import Collected, Group
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
-from coterie.sampling.expand import Expansion, JointActions, Plan, expand
+from coterie.sampling.expand import Expansion, ExpansionPlan, JointActions, expand
 
 Baseline = Literal["none", "mean", "leave_one_out", "greedy"]
 
@@ -86,7 +86,7 @@ class MAGRPO(Algorithm):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays a task, continues the joint actions of its decision points, and returns their groups."""
-        plan = Plan(
+        plan = ExpansionPlan(
             num_generations=self.num_generations,
             joint=self.joint,
             expansion=self.expansion,

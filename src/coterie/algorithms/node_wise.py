@@ -8,7 +8,7 @@ from coterie.algorithms.base import GroupBaseline
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected
 from coterie.kernel.play import Play
-from coterie.sampling.node_mc import Nodes, Plan, node_mc
+from coterie.sampling.node_mc import NodePlan, Nodes, node_mc
 
 
 class NodeWise(GroupBaseline):
@@ -36,7 +36,7 @@ class NodeWise(GroupBaseline):
 
     async def collect(self, play: Play, task: Task) -> Collected:
         """Plays base episodes of a task and returns the groups of their nodes."""
-        plan = Plan(
+        plan = NodePlan(
             bases=self.bases,
             nodes=self.nodes,
             num_nodes=self.num_nodes,

@@ -87,7 +87,7 @@ def worth(*texts: str) -> float:
     return crc32("\n".join(texts).encode()) / 2**32
 
 
-class Talk(Environment):
+class TwoSpeakers(Environment):
     """An environment in which two roles speak at once, each to its own prompt, and are rewarded together."""
 
     roles: ClassVar = ("left", "right")
@@ -108,7 +108,7 @@ class Talk(Environment):
         scene.succeed()
 
 
-class Alone(Talk):
+class OneSpeaker(TwoSpeakers):
     """The same environment with one role."""
 
     roles: ClassVar = ("left",)
@@ -231,13 +231,13 @@ def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
     from coterie.run.train import train
 
     steps, policy = WARM + shape.steps + 1, {"model": str(folder / "network")}  # the last step has a validation
-    roles = Talk.roles if shape.roles > 1 else Alone.roles
+    roles = TwoSpeakers.roles if shape.roles > 1 else OneSpeaker.roles
     ended = _Ended(shape.roles)
     with tempfile.TemporaryDirectory() as out:
         train(
             {
                 "environment": {
-                    "name": f"coterie.bench.peers:{'Talk' if shape.roles > 1 else 'Alone'}",
+                    "name": f"coterie.bench.peers:{'TwoSpeakers' if shape.roles > 1 else 'OneSpeaker'}",
                     "prompt": shape.prompt,
                     "reply": shape.reply,
                 },
@@ -310,7 +310,7 @@ def _trl(shape: Shape, folder: Path) -> tuple[list[float], float]:
     network, tokenizer = _network(folder)
     lengths, times = _lengths((network,), shape), list[float]()
 
-    class Ended(TrainerCallback):
+    class Clock(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
             times.append(time.perf_counter())
 
@@ -326,7 +326,7 @@ def _trl(shape: Shape, folder: Path) -> tuple[list[float], float]:
         ),
         reward_funcs=lambda completions, **_: [worth(text) for text in completions],
         processing_class=tokenizer,
-        callbacks=[Ended()],
+        callbacks=[Clock()],
     )  # fmt: skip
     trainer.train()
     return times, fmean(lengths[WARM * TASKS * SAMPLES :])

@@ -12,7 +12,7 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.sandbox import Box
-from coterie.sandbox.worker import Pool
+from coterie.sandbox.worker import SandboxPool
 
 MANY = 20_000
 ROUND = 200
@@ -21,7 +21,7 @@ PROGRAM = "def f(x):\n    return sorted(x)[::-1]"
 
 def run(say: Say) -> dict[str, Any]:
     """Runs 20,000 small programs, each in a sandbox of its own, as many at once as there are cores twice over."""
-    pool = Pool(Box())
+    pool = SandboxPool(Box())
     rates: list[float] = []
     before = _left_over()
     with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as threads:
@@ -42,7 +42,7 @@ def run(say: Say) -> dict[str, Any]:
     }
 
 
-def _one(pool: Pool, number: int) -> bool:
+def _one(pool: SandboxPool, number: int) -> bool:
     with pool.worker() as worker:
         worker.load(PROGRAM)
         return worker.call(name="f", args=[[number, 1, 2]], kwargs={})["value"] == sorted([number, 1, 2])[::-1]

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from coterie.checks.playing import Hand, Threads, begun, hands, play_through
+from coterie.checks.playing import Hand, ThreadCount, begun, hands, play_through
 from coterie.checks.rehearsal import REWARD_RANGE, never_asked, out_of_range, replayed, roles_asked
 from coterie.checks.splits import how_many_differ, wrong_tasks
 from coterie.errors import ConfigError, EnvError
@@ -283,7 +283,7 @@ def questions(environment: Environment, hand: Hand, tasks: int, watch: Patience)
 
 def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> Cursor:
     """Plays one episode. Raises EnvError if play starts work of its own or never ends."""
-    threads = Threads()
+    threads = ThreadCount()
 
     async def perform(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
         before = threading.active_count()

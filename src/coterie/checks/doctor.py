@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """Result for one thing that was looked at. advice: what to do, where it is not ok."""
 
     area: str
@@ -30,16 +30,16 @@ class Finding:
     advice: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """Looks at packages, extras, hardware, engines and sandboxes, in this order; changes nothing."""
     return [*_packages(), *_hardware(), *_engines(), *_sandboxes()]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[Diagnosis]:
     """Returns findings about the core's packages, then about those of each extra."""
     findings = [
-        Finding("core", "python", True, platform.python_version()),
-        Finding("core", "coterie", True, metadata.version("coterie")),
+        Diagnosis("core", "python", True, platform.python_version()),
+        Diagnosis("core", "coterie", True, metadata.version("coterie")),
     ]
     extras: dict[str, list[Requirement]] = {}
     for requirement in map(Requirement, metadata.requires("coterie") or ()):
@@ -49,12 +49,12 @@ def _packages() -> list[Finding]:
         else:
             name, wanted = requirement.name, requirement.specifier
             version, fits = _version(requirement)
-            findings.append(Finding("core", name, fits, version, f"pip install '{name}{wanted}'"))
+            findings.append(Diagnosis("core", name, fits, version, f"pip install '{name}{wanted}'"))
     for extra, requirements in sorted(extras.items()):
         versions = [(requirement.name, *_version(requirement)) for requirement in requirements]
         text = ", ".join(f"{name} {version}" for name, version, _ in versions)
         fits = all(fit for *_, fit in versions)
-        findings.append(Finding("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
+        findings.append(Diagnosis("extras", extra, fits, text, f"where wanted: pip install 'coterie[{extra}]'"))
     return findings
 
 
@@ -67,26 +67,26 @@ def _version(requirement: Requirement) -> tuple[str, bool]:
     return version, requirement.specifier.contains(version, prereleases=True)
 
 
-def _hardware() -> list[Finding]:
+def _hardware() -> list[Diagnosis]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     free = shutil.disk_usage(Path.cwd()).free / GIB
     findings = [
-        Finding("hardware", "processor", True, f"{os.cpu_count()} cores"),
-        Finding("hardware", "memory", memory > 2, f"{memory:.1f} GiB", "the demo needs 2 GiB"),
-        Finding("hardware", "disk", free > 1, f"{free:.1f} GiB free here", "runs keep checkpoints: make room"),
+        Diagnosis("hardware", "processor", True, f"{os.cpu_count()} cores"),
+        Diagnosis("hardware", "memory", memory > 2, f"{memory:.1f} GiB", "the demo needs 2 GiB"),
+        Diagnosis("hardware", "disk", free > 1, f"{free:.1f} GiB free here", "runs keep checkpoints: make room"),
     ]
     try:
         import torch
     except ImportError as error:
-        return [*findings, Finding("hardware", "accelerator", False, f"unknown: {error}", "see torch above")]
+        return [*findings, Diagnosis("hardware", "accelerator", False, f"unknown: {error}", "see torch above")]
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     devices += ["Apple MPS"] if torch.backends.mps.is_available() else []
     text = ", ".join(devices) or "none: training runs on the processor"
-    return [*findings, Finding("hardware", "accelerator", True, text)]
+    return [*findings, Diagnosis("hardware", "accelerator", True, text)]
 
 
-def _engines() -> list[Finding]:
-    findings: list[Finding] = []
+def _engines() -> list[Diagnosis]:
+    findings: list[Diagnosis] = []
     for name, home in ENGINES.items():
         try:
             at(home)
@@ -95,23 +95,23 @@ def _engines() -> list[Finding]:
 
                 check_version()
         except ImportError as error:
-            findings.append(Finding("engines", name, False, f"cannot run: {error}", "see core above"))
+            findings.append(Diagnosis("engines", name, False, f"cannot run: {error}", "see core above"))
         except ConfigError as error:
-            findings.append(Finding("engines", name, False, "cannot run", str(error)))
+            findings.append(Diagnosis("engines", name, False, "cannot run", str(error)))
         else:
-            findings.append(Finding("engines", name, True, "can run"))
+            findings.append(Diagnosis("engines", name, True, "can run"))
     return findings
 
 
-def _sandboxes() -> list[Finding]:
+def _sandboxes() -> list[Diagnosis]:
     """Returns findings on the isolation of model-written code: a small program is run in each sandbox."""
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     for backend in BACKENDS:
         try:
             check(Box(backend))
         except ConfigError as error:
-            findings.append(Finding("sandbox", backend, False, "cannot run", str(error)))
+            findings.append(Diagnosis("sandbox", backend, False, "cannot run", str(error)))
         else:
             how = level() if backend == "bubblewrap" else "no wall: a program has its user's files, processes, network"
-            findings.append(Finding("sandbox", backend, True, f"can run; {how}"))
+            findings.append(Diagnosis("sandbox", backend, True, f"can run; {how}"))
     return findings

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from coterie.engines.decoding import Decoder, leans
-from coterie.engines.decoding import Row as Sampled
+from coterie.engines.decoding import Decoder, DecodingRow, leans
 from coterie.engines.graphs import recordable
 from coterie.errors import ConfigError, first_line
 from coterie.kernel.engine import Request
@@ -113,7 +112,7 @@ def _check_family(policy: Policy, *, trained: bool) -> None:
             model.splits = _agrees(model, rows, weights, expected, checkpointing=again, way="parts")
 
 
-def _decoded(policy: Policy) -> list[Sampled]:
+def _decoded(policy: Policy) -> list[DecodingRow]:
     """Returns replies of the engine, whose log-probabilities are those of a plain forward.
 
     Raises:
@@ -128,7 +127,7 @@ def _decoded(policy: Policy) -> list[Sampled]:
     raise _refused(policy, reason or "")
 
 
-def _sampled(policy: Policy) -> tuple[list[Sampled], str | None]:
+def _sampled(policy: Policy) -> tuple[list[DecodingRow], str | None]:
     """Returns replies of the engine, and the reason why they cannot be right, if they cannot."""
     model = policy.model
     try:
@@ -141,14 +140,14 @@ def _sampled(policy: Policy) -> tuple[list[Sampled], str | None]:
     return rows, f"the engine's log-probabilities differ by {worst:.2g} from those of a plain forward"
 
 
-def _sample(policy: Policy) -> list[Sampled]:
+def _sample(policy: Policy) -> list[DecodingRow]:
     chance = Random(0)
     model = policy.model
     tokens = [token for token in range(model.vocabulary) if token not in model.stop_ids]
     longest = chance.choices(tokens, k=max(PROMPTS))
     prompts = [tuple(longest[:size]) for size in PROMPTS]
     rows = [
-        Sampled(
+        DecodingRow(
             Request(("test", 0, "", str(index)), policy.name, "", "", prompt, (seed,), 1.0, 1.0, REPLY, ()),
             seed,
             Random(seed),

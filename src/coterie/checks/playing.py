@@ -63,7 +63,7 @@ def silent(role: str, task: Task, prompt: LoggedPrompt, rng: Random) -> Reply:
     return Reply(role, "", "length")
 
 
-class Threads:
+class ThreadCount:
     """A count of the threads that `play` started: those that there are now, without `ours`."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Threads:
         return threading.active_count() - self.ours
 
 
-def play_through(cursor: Cursor, hand: Hand, watch: Watch, threads: Threads | None = None) -> None:
+def play_through(cursor: Cursor, hand: Hand, watch: Watch, threads: ThreadCount | None = None) -> None:
     """Plays an episode to its end with one kind of replies.
 
     Args:

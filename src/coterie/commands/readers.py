@@ -156,8 +156,8 @@ def audit_rollouts(
 ) -> None:
     """Find groups that mix roles, turns or prompts in saved rollouts. Example: coterie audit completions.parquet"""
     from coterie.report.audit import audit
-    from coterie.report.rollouts import Asked, read
+    from coterie.report.rollouts import ColumnChoice, read
 
-    found = audit(read(file, Asked(group, reward)))
+    found = audit(read(file, ColumnChoice(group, reward)))
     say(json.dumps(found.as_json()) if as_json else str(found))
     raise typer.Exit(0 if found.ok else 1)

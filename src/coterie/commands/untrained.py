@@ -81,7 +81,7 @@ def doing(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class SignalOptions:
     """Options of the measurement of a team. sampled: episodes a task; of an untrained team, besides a greedy one."""
 
     split: Split
@@ -92,7 +92,7 @@ class Wanted:
     log: Path | None
 
 
-def evaluate_config(config: Config, target: str, wanted: Wanted, *, as_json: bool) -> None:
+def evaluate_config(config: Config, target: str, wanted: SignalOptions, *, as_json: bool) -> None:
     """Plays held-out tasks and a few train tasks with an untrained team, and prints the results."""
     from coterie.report.evaluation import evaluation_json, evaluation_text
     from coterie.report.logs import Held, writer
@@ -147,7 +147,7 @@ def _opened(config: Config) -> Iterator[Loaded]:
         yield team
 
 
-def _tasks(team: Loaded, wanted: Wanted) -> int:
+def _tasks(team: Loaded, wanted: SignalOptions) -> int:
     """Returns the number of tasks to play: the number given, or a few, if the split has as many."""
     from coterie.kernel.mistakes import count_of
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import SHARED, UNTRAINED
-from coterie.config.toml import EVERY, Source
+from coterie.config.toml import EVERY, ConfigSource
 from coterie.errors import ConfigError
 from coterie.kernel.environment import STARTERS
 from coterie.models.files import ADAPTER_CONFIG, GGUF, base_of
@@ -48,7 +48,7 @@ LONGEST_HEADER = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenDefault:
     """A default that was chosen: its setting, such as optimizer.lr, its value and the reason."""
 
     path: str
@@ -61,7 +61,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Learner:
+class LargePolicy:
     """A trained policy of more than LARGE parameters. size: None: not known. cpu: it is trained on a processor.
 
     lr_written: it has a learning rate of its own in the config.
@@ -93,22 +93,22 @@ class Learner:
         return _rounded(max(LEAST_FULL_LR, FULL_LR * relative)), f"all weights of {self.called}"
 
 
-def taught(source: Source, model: str | None) -> list[Choice]:
+def taught(source: ConfigSource, model: str | None) -> list[ChosenDefault]:
     """Returns the learning rate on demonstrations that fits a large model, where the tables of `source` say none."""
     if not model or not is_large(model) or "lr" in source.table("sft"):
         return []
-    lr, reason = Learner("", model, "full", parameters(model), cpu=True).lr
-    return [Choice("sft.lr", _rounded(TAUGHT * lr), reason)]
+    lr, reason = LargePolicy("", model, "full", parameters(model), cpu=True).lr
+    return [ChosenDefault("sft.lr", _rounded(TAUGHT * lr), reason)]
 
 
-def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
+def learners(data: Mapping[str, Any], starter: str) -> list[LargePolicy]:
     """Returns the policies of a config's tables that are trained and large.
 
     Args:
         starter: the model of a policy that names none.
     """
     wanted = str(data.get("train", {}).get("device", "auto"))
-    found: list[Learner] = []
+    found: list[LargePolicy] = []
     for name, table in _trained(data).items():
         model = str(table.get("model", starter))
         size = parameters(model)
@@ -117,7 +117,7 @@ def learners(data: Mapping[str, Any], starter: str) -> list[Learner]:
             cpu = device == "cpu" or (device == "auto" and not Path("/dev/nvidiactl").exists())
             own = table.get("optimizer")
             written = isinstance(own, Mapping) and "lr" in own
-            found.append(Learner(name, model, str(table.get("kind", "lora")), size, cpu, written))
+            found.append(LargePolicy(name, model, str(table.get("kind", "lora")), size, cpu, written))
     return found
 
 
@@ -131,7 +131,7 @@ def _trained(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Choice | None:
+def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> ChosenDefault | None:
     """Returns a team of an adapter a role, where a config names no team and its model is large; else None."""
     policies = dict(data.get("policies") or {})
     every = policies.pop(EVERY, None) or {}
@@ -139,10 +139,12 @@ def one_each(data: Mapping[str, Any], roles: Sequence[str], starter: str) -> Cho
         return None
     if not is_large(str(every.get("model", starter))) or not all(re.fullmatch(r"[\w-]+", role) for role in roles):
         return None
-    return Choice("team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ")
+    return ChosenDefault(
+        "team", {role: role for role in roles}, "an adapter a role over one base, so that roles can differ"
+    )
 
 
-def choices(source: Source, starter: str) -> list[Choice]:
+def choices(source: ConfigSource, starter: str) -> list[ChosenDefault]:
     """Returns the defaults that fit the policies of a config, where it does not say otherwise itself."""
     large = learners(source.data, starter)
     if not large:
@@ -152,7 +154,7 @@ def choices(source: Source, starter: str) -> list[Choice]:
     return [left for choice in made if (left := _unwritten(choice, source))]
 
 
-def _unwritten(choice: Choice, source: Source) -> Choice | None:
+def _unwritten(choice: ChosenDefault, source: ConfigSource) -> ChosenDefault | None:
     """Returns what a config leaves open of a choice; of a table, the keys that are not written. None: nothing."""
     table, _, key = choice.path.rpartition(".")
     written = source.table(table).get(key)
@@ -161,54 +163,58 @@ def _unwritten(choice: Choice, source: Source) -> Choice | None:
     return choice if written is None else None
 
 
-def _policies(source: Source, large: list[Learner], *, one_rate: bool) -> Iterator[Choice]:
+def _policies(source: ConfigSource, large: list[LargePolicy], *, one_rate: bool) -> Iterator[ChosenDefault]:
     """Yields the kind, adapter and optimizer settings of each policy."""
     for each in large:
         path = f"policies.{each.name}"
-        yield Choice(f"{path}.kind", "lora", f"{each.called}: an adapter takes a tenth of the memory of all weights")
+        yield ChosenDefault(
+            f"{path}.kind", "lora", f"{each.called}: an adapter takes a tenth of the memory of all weights"
+        )
         if each.kind == "lora" and not (Path(each.model) / ADAPTER_CONFIG).exists():
-            yield Choice(
+            yield ChosenDefault(
                 f"{path}.lora", {"rank": 16, "alpha": 32.0}, "adapters of this size learned where it was tried"
             )
         if not one_rate and "lr" not in source.table("optimizer"):
-            yield Choice(f"{path}.optimizer.lr", *each.lr)
+            yield ChosenDefault(f"{path}.optimizer.lr", *each.lr)
     if one_rate and not all(each.lr_written for each in large):
-        yield Choice("optimizer.lr", *large[0].lr)
-    yield Choice("optimizer.warmup_steps", 2, "AdamW's averages are unsettled in the first steps")
-    yield Choice("optimizer.schedule", "constant", "a run may end early, or go on")
+        yield ChosenDefault("optimizer.lr", *large[0].lr)
+    yield ChosenDefault("optimizer.warmup_steps", 2, "AdamW's averages are unsettled in the first steps")
+    yield ChosenDefault("optimizer.schedule", "constant", "a run may end early, or go on")
 
 
-def _run(each: Learner, source: Source) -> Iterator[Choice]:
+def _run(each: LargePolicy, source: ConfigSource) -> Iterator[ChosenDefault]:
     """Yields the settings of a step and of evaluation, of the largest policy."""
     train = source.table("train")
-    yield Choice("train.dtype", "auto", "the faster type of this machine for large products")
+    yield ChosenDefault("train.dtype", "auto", "the faster type of this machine for large products")
     if each.parameters < CREATIVE:
-        yield Choice("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
-        yield Choice("eval.temperature", train.get("temperature", 0.7), "as in training")
-    yield Choice("train.keep_checkpoints", 1, "a checkpoint may be large")
+        yield ChosenDefault("train.temperature", 0.7, f"{each.called}: at 1.0 most replies are noise")
+        yield ChosenDefault("eval.temperature", train.get("temperature", 0.7), "as in training")
+    yield ChosenDefault("train.keep_checkpoints", 1, "a checkpoint may be large")
     if not source.table("runtime").get("max_staleness"):  # else rollouts are played before a step has ended
-        yield Choice("train.stop_when_solved", 0.98, "steps are costly, and teach nothing once the task is solved")
-        yield Choice("train.stop_dead_steps", 10, "the same, if nothing is learned")
+        yield ChosenDefault(
+            "train.stop_when_solved", 0.98, "steps are costly, and teach nothing once the task is solved"
+        )
+        yield ChosenDefault("train.stop_dead_steps", 10, "the same, if nothing is learned")
     if not each.cpu:
-        yield Choice("train.eval_tasks", 200, "a real model on a GPU")
-        yield Choice("train.mute_tasks", 200, "as many as a validation has")
-        yield Choice("eval.tasks", 500, "a real model on a GPU")
+        yield ChosenDefault("train.eval_tasks", 200, "a real model on a GPU")
+        yield ChosenDefault("train.mute_tasks", 200, "as many as a validation has")
+        yield ChosenDefault("eval.tasks", 500, "a real model on a GPU")
         return
     slow = "a real model on a processor takes seconds a task"
-    yield Choice("train.steps", 40, "a real model on a processor takes half a minute a step or more")
+    yield ChosenDefault("train.steps", 40, "a real model on a processor takes half a minute a step or more")
     steps = train.get("steps", 0)
     if isinstance(steps, int) and steps <= FEW_STEPS:
-        yield Choice("train.eval_every", 5, "few steps")
-        yield Choice("train.checkpoint_every", 10, "few steps")
-        yield Choice("train.episodes_every", 5, "few steps")
-    yield Choice("train.eval_tasks", 64, slow)
-    yield Choice("train.mute_tasks", 64, slow)
-    yield Choice("eval.tasks", 200, slow)
-    yield Choice("optimizer.tokens_per_microbatch", 512, "activations of 2,048 tokens would take gigabytes")
-    yield Choice("engine.max_tokens", 64, "where an environment sets no limit: a processor samples slowly")
+        yield ChosenDefault("train.eval_every", 5, "few steps")
+        yield ChosenDefault("train.checkpoint_every", 10, "few steps")
+        yield ChosenDefault("train.episodes_every", 5, "few steps")
+    yield ChosenDefault("train.eval_tasks", 64, slow)
+    yield ChosenDefault("train.mute_tasks", 64, slow)
+    yield ChosenDefault("eval.tasks", 200, slow)
+    yield ChosenDefault("optimizer.tokens_per_microbatch", 512, "activations of 2,048 tokens would take gigabytes")
+    yield ChosenDefault("engine.max_tokens", 64, "where an environment sets no limit: a processor samples slowly")
 
 
-def as_tables(chosen: list[Choice]) -> dict[str, dict[str, Any]]:
+def as_tables(chosen: list[ChosenDefault]) -> dict[str, dict[str, Any]]:
     """Returns choices as tables of a config."""
     found: dict[str, Any] = {}
     for choice in chosen:
@@ -217,7 +223,7 @@ def as_tables(chosen: list[Choice]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def warnings(source: Source, starter: str) -> Iterator[str]:
+def warnings(source: ConfigSource, starter: str) -> Iterator[str]:
     """Yields a sentence for each value of a person's that is far from what fits."""
     for each in learners(source.data, starter):
         own = dict(source.table(f"policies.{each.name}.optimizer")).get("lr")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from coterie.algorithms.base import Algorithm
-from coterie.config.fitting import Choice, as_tables, choices, one_each, taught, warnings
+from coterie.config.fitting import ChosenDefault, as_tables, choices, one_each, taught, warnings
 from coterie.config.settings import (
     SHARED,
     UNTRAINED,
@@ -31,7 +31,7 @@ from coterie.config.settings import (
     SFTConfig,
     TrainConfig,
 )
-from coterie.config.toml import EVERY, Source, read
+from coterie.config.toml import EVERY, ConfigSource, read
 from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.engine import Engine
@@ -133,7 +133,7 @@ def load_environment(source: str | Mapping[str, Any], overrides: Sequence[str] =
 
 def load_sft(
     environment: str, overrides: Sequence[str] = (), model: str | None = None
-) -> tuple[Environment, SFTConfig, MemoryConfig, list[Choice]]:
+) -> tuple[Environment, SFTConfig, MemoryConfig, list[ChosenDefault]]:
     """Returns an environment, settings to learn its demonstrations, and the choices in them that fit the model.
 
     The tables are environment, sft and memory.
@@ -155,7 +155,7 @@ def load_sft(
     return world, config, memory, chosen
 
 
-def _sized(config: Config, source: Source) -> Config:
+def _sized(config: Config, source: ConfigSource) -> Config:
     """Returns the config with at most as many tasks as there are. Raises ConfigError if a person asked for more."""
     wanted: tuple[tuple[Split, str], ...] = (
         ("train", "tasks_per_step"), ("validation", "eval_tasks"), ("validation", "mute_tasks")
@@ -215,7 +215,7 @@ def _out_of_its_world(config: Config) -> Iterator[str]:
             )
 
 
-def _memory(source: Source, environment: Environment) -> MemoryConfig:
+def _memory(source: ConfigSource, environment: Environment) -> MemoryConfig:
     """Returns the memory settings. Raises ConfigError if a role does not exist, or the environment keeps nothing."""
     memory = _settings(source, "memory", MemoryConfig)
     for role in memory.roles:
@@ -232,7 +232,7 @@ def _memory(source: Source, environment: Environment) -> MemoryConfig:
     return memory
 
 
-def resolve(source: Source) -> Config:
+def resolve(source: ConfigSource) -> Config:
     """Returns the config with typed settings that some tables give, after every check."""
     _check_tables(source)
     names: dict[str, str] = {}
@@ -294,7 +294,7 @@ def resolve(source: Source) -> Config:
     return config
 
 
-def _check_tables(source: Source) -> None:
+def _check_tables(source: ConfigSource) -> None:
     """Raises ConfigError if a table is unknown, or if a key stands where a table must be."""
     known = (
         "environment", "algorithm", "loss", "memory", "team", "policies", "optimizer", "engine", "runtime", "train",
@@ -311,7 +311,7 @@ def _check_tables(source: Source) -> None:
             raise ConfigError(f"{source.place(table)}'{table}' is a table; write [{table}] and its keys below")
 
 
-def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeConfig:
+def _runtime(source: ConfigSource, policies: Mapping[str, PolicyConfig]) -> RuntimeConfig:
     """Returns the settings of the runtime. Raises ConfigError if a policy cannot be placed by it."""
     runtime = _settings(source, "runtime", RuntimeConfig)
     for name, policy in policies.items() if runtime.name == "ray" else ():
@@ -328,7 +328,7 @@ def _runtime(source: Source, policies: Mapping[str, PolicyConfig]) -> RuntimeCon
     return runtime
 
 
-def _check_algorithm(config: Config, source: Source) -> None:
+def _check_algorithm(config: Config, source: ConfigSource) -> None:
     """Raises ConfigError if the algorithm cannot train this team, or would learn nothing from what its roles earn."""
     if (kind := config.environment.wanted()) and kind not in {policy.kind for policy in config.policies.values()}:
         raise ConfigError(
@@ -356,7 +356,7 @@ def _check_algorithm(config: Config, source: Source) -> None:
         raise ConfigError(f"{where}{error}") from error
 
 
-def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: Source) -> None:
+def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: ConfigSource) -> None:
     """Raises ConfigError if rollouts are played ahead, and a setting may end the run before they are used."""
     ends = {
         "max_sampled_tokens": "the budget allows them", "stop_when_solved": "the run ends",
@@ -370,7 +370,7 @@ def _check_ahead(runtime: RuntimeConfig, train: TrainConfig, source: Source) -> 
             )
 
 
-def _check_learner(config: Config, source: Source) -> None:
+def _check_learner(config: Config, source: ConfigSource) -> None:
     """Raises ConfigError if the loss does not correct for samples of older weights, or ranks cannot work together."""
     runtime, ranks = config.runtime, config.train.ranks
     if runtime.rank_gpus < 1 and ranks > 1:
@@ -393,7 +393,7 @@ def _check_learner(config: Config, source: Source) -> None:
             )
 
 
-def _world(source: Source, names: dict[str, str]) -> Environment:
+def _world(source: ConfigSource, names: dict[str, str]) -> Environment:
     """Returns the environment. Raises ConfigError if it is not there, or cannot be used as it is written."""
     environment = _named(source, "environment", Environment, names, None)
     try:
@@ -414,7 +414,9 @@ def _blamed(told: str) -> tuple[str, str | None]:
     return (named[0].rstrip("."), None) if named else ("environment", told)
 
 
-def _instructed(source: Source, environment: Environment, names: dict[str, str]) -> tuple[Source, Environment]:
+def _instructed(
+    source: ConfigSource, environment: Environment, names: dict[str, str]
+) -> tuple[ConfigSource, Environment]:
     """Returns source and environment with instructions in prompts, where models need some; otherwise as they are."""
     untaught = _untaught(source, environment)
     if not untaught:
@@ -423,7 +425,7 @@ def _instructed(source: Source, environment: Environment, names: dict[str, str])
     return source, _world(source, names)
 
 
-def _untaught(source: Source, environment: Environment) -> str:
+def _untaught(source: ConfigSource, environment: Environment) -> str:
     """Returns a policy that needs instructions, if `brief` is not written and no policy knows the short prompts.
 
     A model that is named, such as by its Hugging Face id, was never taught the prompts of a starter. A folder may hold
@@ -445,7 +447,7 @@ def _untaught(source: Source, environment: Environment) -> str:
     return next(iter(learners), "")
 
 
-def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
+def _recipe(source: ConfigSource, algorithm: Algorithm) -> dict[str, Any]:
     """Returns the settings of the algorithm's loss; if the config names another loss, those that any loss has."""
     recipe = dict(algorithm.loss)
     if source.data.get("loss", {}).get("name", recipe.get("name")) == recipe.get("name"):
@@ -453,7 +455,7 @@ def _recipe(source: Source, algorithm: Algorithm) -> dict[str, Any]:
     return {key: value for key, value in recipe.items() if key in Loss.model_fields}
 
 
-def _trackers(source: Source, names: dict[str, str]) -> dict[str, Settings]:
+def _trackers(source: ConfigSource, names: dict[str, str]) -> dict[str, Settings]:
     """Returns the settings of each tracker. Raises ConfigError if there is no such tracker."""
     trackers: dict[str, Settings] = {}
     for label, content in source.data.get("trackers", {}).items():
@@ -478,7 +480,7 @@ def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any])
 
 
 def _class(
-    source: Source, path: str, kind: str, base: type[C], names: dict[str, str], default: str | None
+    source: ConfigSource, path: str, kind: str, base: type[C], names: dict[str, str], default: str | None
 ) -> tuple[type[C], dict[str, Any]]:
     """Returns the class that a table names, and the table's other settings; the class's name is noted in `names`."""
     content = dict(source.table(path))
@@ -503,18 +505,18 @@ def _class(
     return cls, content
 
 
-def _named(source: Source, table: str, base: type[S], names: dict[str, str], default: str | None) -> S:
+def _named(source: ConfigSource, table: str, base: type[S], names: dict[str, str], default: str | None) -> S:
     """Returns the settings of the class that a table names."""
     cls, content = _class(source, table, table, base, names, default)
     return _validated(source, table, cls, content, base)
 
 
-def _settings(source: Source, table: str, kind: type[S]) -> S:
+def _settings(source: ConfigSource, table: str, kind: type[S]) -> S:
     return _validated(source, table, kind, source.data.get(table, {}))
 
 
 def _validated(
-    source: Source,
+    source: ConfigSource,
     path: str,
     kind: type[S],
     content: Mapping[str, Any],
@@ -583,7 +585,7 @@ def _plain(error: Any) -> str:
     return message[0].lower() + message[1:]
 
 
-def _trained(source: Source) -> list[str]:
+def _trained(source: ConfigSource) -> list[str]:
     """Returns the policies that a config's tables name, as far as they are trained."""
     policies = {name: table for name, table in source.data.get("policies", {}).items() if name != EVERY}
     names = dict.fromkeys([*dict(source.data.get("team", {})).values(), *policies] or [SHARED])
@@ -591,7 +593,7 @@ def _trained(source: Source) -> list[str]:
     return [name for name, table in kinds.items() if not isinstance(table, dict) or table.get("kind") not in UNTRAINED]
 
 
-def _team(source: Source, environment: Environment) -> Team:
+def _team(source: ConfigSource, environment: Environment) -> Team:
     roles = dict(source.data.get("team", {})) or dict.fromkeys(environment.roles, SHARED)
     for role, policy in roles.items():
         if role not in environment.roles:
@@ -607,7 +609,7 @@ def _team(source: Source, environment: Environment) -> Team:
     return Team({role: roles[role] for role in environment.roles})
 
 
-def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfig]:
+def _policies(source: ConfigSource, team: Team, starter: str) -> dict[str, PolicyConfig]:
     written = dict(source.data.get("policies", {}))
     if not source.data.get("team"):
         written.setdefault(SHARED, {})
@@ -639,7 +641,7 @@ def _policies(source: Source, team: Team, starter: str) -> dict[str, PolicyConfi
     return found
 
 
-def _policy(source: Source, where: str, content: Mapping[str, Any], starter: str) -> PolicyConfig:
+def _policy(source: ConfigSource, where: str, content: Mapping[str, Any], starter: str) -> PolicyConfig:
     for table, kind in (("lora", LoraConfig), ("past", PastConfig), ("remote", RemoteConfig)):
         if isinstance(own := content.get(table), dict):
             _validated(source, f"{where}.{table}", kind, own)
@@ -656,7 +658,7 @@ def _policy(source: Source, where: str, content: Mapping[str, Any], starter: str
     return policy.model_copy(update=found)
 
 
-def _check_server(source: Source, where: str, content: Mapping[str, Any]) -> None:
+def _check_server(source: ConfigSource, where: str, content: Mapping[str, Any]) -> None:
     """Raises ConfigError if it is not said where the server is, or what it calls the model."""
     if not content.get("model"):
         raise ConfigError(f"{source.place(where)}{where}.model is missing: name the model as its server calls it")

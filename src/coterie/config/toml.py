@@ -27,7 +27,7 @@ OTHER_FORMATS = (".json", ".yaml", ".yml", ".cfg", ".ini")
 """Endings of files in which other programs keep their configs."""
 
 
-class Source:
+class ConfigSource:
     """Settings that a person wrote, and where: for messages, and to find the files that they name.
 
     folder: where its file lies, if it is one.
@@ -56,7 +56,7 @@ class Source:
         """Returns True if a setting was written by a person, and is nobody's default."""
         return key in self.table(table) and (table, key) not in self._defaults
 
-    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> Source:
+    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> ConfigSource:
         """Returns these settings, with defaults where they have none; each setting of a policy counts by itself.
 
         Args:
@@ -70,9 +70,9 @@ class Source:
                 merged["policies"][name] = _filled(policy, theirs)
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         places = {f"{name}.{key}": where for name, key in added}
-        return Source(merged, {**places, **self._places}, self.folder, self._defaults | added)
+        return ConfigSource(merged, {**places, **self._places}, self.folder, self._defaults | added)
 
-    def spread(self, names: Sequence[str]) -> Source:
+    def spread(self, names: Sequence[str]) -> ConfigSource:
         """Returns these settings, with [policies."*"] written to each of some policies, and none of that name."""
         policies = dict(self.data.get("policies", {}))
         every = policies.pop(EVERY)
@@ -80,7 +80,7 @@ class Source:
         for name in names:
             policies[name] = {**policies.get(name, {}), **every}
             places |= {f"policies.{name}.{key}": places.get(f"policies.{EVERY}.{key}", "") for key in every}
-        return Source({**self.data, "policies": policies}, places, self.folder, self._defaults)
+        return ConfigSource({**self.data, "policies": policies}, places, self.folder, self._defaults)
 
     def place(self, path: str, told: str | None = None) -> str:
         """Returns `file:line: ` of a dotted key, else of a key in it, else of the table around it, or "".
@@ -102,7 +102,9 @@ class Source:
         return ""
 
 
-def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), written: bytes | None = None) -> Source:
+def read(
+    source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), written: bytes | None = None
+) -> ConfigSource:
     """Reads settings that a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
 
     Args:
@@ -148,7 +150,7 @@ def read(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), 
                 raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
         table[parts[-1]] = _value(value)
         places[key.strip()] = one_line(getattr(override, "option", f"--set {override}"))[:LONGEST]
-    return Source(data, places, folder)
+    return ConfigSource(data, places, folder)
 
 
 def _tables(given: Mapping[Any, Any]) -> Mapping[str, Mapping[str, Any]]:

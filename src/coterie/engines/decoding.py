@@ -72,7 +72,7 @@ class Costs:
 
 
 @dataclass(slots=True)
-class Row:
+class DecodingRow:
     """A sample that is being decoded."""
 
     request: Request
@@ -135,7 +135,7 @@ class Decoder:
         """Returns True if a batch takes more memory than there is; nothing is measured where memory has no end."""
         return memory < math.inf and self.costs.of(rows, prompts, prompt_tokens, max_tokens) > memory
 
-    def batches(self, rows: Sequence[Row], memory: float) -> Iterator[list[Row]]:
+    def batches(self, rows: Sequence[DecodingRow], memory: float) -> Iterator[list[DecodingRow]]:
         """Yields the rows that are decoded side by side: short prompts first, of one length where it must be.
 
         Args:
@@ -144,7 +144,7 @@ class Decoder:
         order = sorted(rows, key=lambda row: (len(row.request.prompt_ids), row.request.prompt_ids))
         together = [order] if self.model.pads else [list(same) for _, same in groupby(order, _prompt_tokens)]
         for some in together:
-            batch: list[Row] = []
+            batch: list[DecodingRow] = []
             prompts, max_tokens = 0, 0
             for row in some:
                 another = not batch or batch[-1].request.prompt_ids != row.request.prompt_ids
@@ -156,7 +156,7 @@ class Decoder:
             yield batch
 
     @torch.no_grad()
-    def fill(self, rows: Sequence[Row]) -> None:
+    def fill(self, rows: Sequence[DecodingRow]) -> None:
         """Decodes rows to their end, a token of each at a time."""
         device, limits = self.model.device, [row.request.max_tokens for row in rows]
         stop = torch.tensor(sorted(self.model.stop_ids), device=device, dtype=torch.int64)
@@ -205,7 +205,7 @@ class Decoder:
             self._copy.refresh()
         return self._copy
 
-    def _start(self, steps: Steps, rows: Sequence[Row]) -> torch.Tensor:
+    def _start(self, steps: Steps, rows: Sequence[DecodingRow]) -> torch.Tensor:
         """Returns logits (R, V) after each row's prompt; each distinct prompt is read once, padded where it must be."""
         device = self.model.device
         prompts = list(dict.fromkeys(row.request.prompt_ids for row in rows))
@@ -221,7 +221,7 @@ class Decoder:
         return steps.start(ids, mask, repeat, max(row.request.max_tokens for row in rows), head)
 
     def _choose(
-        self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, row: Row
+        self, logits: torch.Tensor, uniform: torch.Tensor, temperatures: torch.Tensor, row: DecodingRow
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the next token of each row, and its log-probability, (R,) each.
 
@@ -246,7 +246,7 @@ class Decoder:
             ids, chosen = torch.where(greedy, distribution.argmax(dim=-1), ids), chosen.masked_fill(greedy, 0.0)
         return ids, chosen
 
-    def _finish(self, row: Row) -> SampleFinish:
+    def _finish(self, row: DecodingRow) -> SampleFinish:
         if row.ids[-1] in self.model.stop_ids:
             return "stop"
         stop = row.request.stop
@@ -255,7 +255,7 @@ class Decoder:
     def _text(self, ids: Sequence[int]) -> str:
         return self.model.tokenizer.decode(ids, skip_special_tokens=False)
 
-    def sample(self, row: Row, version: int) -> Sample:
+    def sample(self, row: DecodingRow, version: int) -> Sample:
         """Returns a row that has ended, as a sample.
 
         Args:
@@ -335,5 +335,5 @@ def _moved_up(count: int, over: Container[int]) -> list[int]:
     return [left.pop() if place in over else place for place in range(len(going))]
 
 
-def _prompt_tokens(row: Row) -> int:
+def _prompt_tokens(row: DecodingRow) -> int:
     return len(row.request.prompt_ids)

@@ -146,7 +146,7 @@ class _Usage(BaseModel):
     completion_tokens: int = Field(ge=0)
 
 
-class Server:
+class PolicyServer:
     """One policy's server, and the answers that it has given."""
 
     def __init__(self, policy: RemotePolicy) -> None:
@@ -333,7 +333,7 @@ class RemoteEngine(Engine):
 
     def __init__(self, policies: Mapping[str, RemotePolicy], config: EngineConfig | None = None) -> None:
         super().__init__(policies, config)
-        self.servers = {name: Server(policy) for name, policy in policies.items()}
+        self.servers = {name: PolicyServer(policy) for name, policy in policies.items()}
 
     @property
     def tried_again(self) -> Counter[str]:

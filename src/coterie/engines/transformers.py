@@ -63,13 +63,13 @@ class TransformersEngine(Engine):
 
     async def generate(self, requests: Sequence[Request]) -> list[tuple[Sample, ...]]:
         """Answers one wave for one policy. Equal prompts are prefilled once, whoever asked."""
-        from coterie.engines.decoding import Row
+        from coterie.engines.decoding import DecodingRow
 
         assert isinstance(self.config, TransformersConfig)
         assert self.config.memory_gib is not None
         policy, memory = requests[0].policy, int(self.config.memory_gib * 2**30)
         decoder, version = self._decoders[policy], self.versions[policy]
-        rows = [Row(request, seed, Random(seed)) for request in requests for seed in request.seeds]
+        rows = [DecodingRow(request, seed, Random(seed)) for request in requests for seed in request.seeds]
         with self._threads.settled():
             for batch in decoder.batches(rows, memory):
                 decoder.fill(batch)

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from coterie.engines.remote import check_private
-from coterie.engines.vllm_server import SILENT, Server
+from coterie.engines.vllm_server import SILENT, VLLMServer
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request
 from coterie.kernel.episode import Sample, SampleFinish
@@ -186,7 +186,7 @@ class _Served:
     dtype: Any
     whole: list[str] = field(default_factory=list[str])
     adapted: dict[str, Any] = field(default_factory=dict[str, Any])
-    _engine: _Inside | Server | None = None
+    _engine: _Inside | VLLMServer | None = None
     _folder: Path | None = None
     _turn: dict[str, int] = field(default_factory=dict[str, int])
     _lora: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -223,15 +223,15 @@ class _Served:
                 f"vLLM did not start: {first_line(error)}; its own words: set VLLM_LOGGING_LEVEL=INFO"
             ) from error
 
-    async def _begun(self, share: float) -> _Inside | Server:
+    async def _begun(self, share: float) -> _Inside | VLLMServer:
         """Returns a vLLM: started with the base's weights, or the server at the url. share: of a GPU."""
         assert isinstance(self.config, VLLMConfig)
         assert self._folder is not None
         if self.config.url:
-            return await Server.joined(self.config.url, self.config.key_variable)
+            return await VLLMServer.joined(self.config.url, self.config.key_variable)
         arguments = _arguments(self, self._folder / "base", share)
         if self.config.server:
-            return await Server.started(arguments)
+            return await VLLMServer.started(arguments)
         return _Inside(arguments)
 
     async def answer(self, request: Request, seed: int, version: int) -> Sample:

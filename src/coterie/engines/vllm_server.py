@@ -45,7 +45,7 @@ SILENT = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Environment variables that keep vLLM from reporting that it runs."""
 
 
-class Server:
+class VLLMServer:
     """One vLLM behind HTTP. `started` makes it here; `joined` asks one that runs."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Server:
         self._name = ""
 
     @classmethod
-    async def started(cls, arguments: Mapping[str, Any]) -> Server:
+    async def started(cls, arguments: Mapping[str, Any]) -> VLLMServer:
         """Starts a server with these arguments, and returns it once it answers.
 
         Args:
@@ -99,7 +99,7 @@ class Server:
         raise EngineError(f"vLLM's server did not start: {said or f'it has not answered within {START_S:g} s'}")
 
     @classmethod
-    async def joined(cls, url: str, variable: str) -> Server:
+    async def joined(cls, url: str, variable: str) -> VLLMServer:
         """Returns a server that runs already.
 
         Args:

@@ -35,7 +35,7 @@ THINGS = {"router": "desk", "clerk": "form"}
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Task):
+class DeskQuestion(Task):
     """A question. topic: what it is about. right: the number of the desk and of the form."""
 
     topic: str = ""
@@ -74,7 +74,7 @@ class Desks(Environment):
             "train": {"steps": 60, "tasks_per_step": 32, "eval_every": 60, "eval_tasks": 100, "mute_every": 0},
         }
 
-    def task(self, split: Split, index: int) -> Question:
+    def task(self, split: Split, index: int) -> DeskQuestion:
         """Returns the question at an index of a split; held-out questions are of the first era."""
         rng = Random(seed_of("desks", self.office, split, index))
         topic = rng.choice(TOPICS[: self.topics])
@@ -82,9 +82,9 @@ class Desks(Environment):
         office = Random(seed_of("desks", self.office, era, topic))
         right = (office.randint(1, self.choices), office.randint(1, self.choices))
         query = f"{topic} , case {split[:2]}{index}"
-        return Question(f"{split}-{index}", split, query=query, topic=topic, right=right)
+        return DeskQuestion(f"{split}-{index}", split, query=query, topic=topic, right=right)
 
-    async def play(self, task: Question, scene: Scene) -> None:
+    async def play(self, task: DeskQuestion, scene: Scene) -> None:
         """Plays one question: the router names a desk and the clerk a form, at once."""
         talk = Talk(scene, {} if self.brief else {role: self.manual(role) for role in self.roles})
         replies = await talk.ask_all([(role, asked(role, task)) for role in self.roles], max_tokens=self.max_tokens)
@@ -112,12 +112,12 @@ class Desks(Environment):
             return said(role, match[1], int(match[2]))
         return ""
 
-    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: DeskQuestion, prompt: Prompt, rng: Random) -> str:
         """Returns the reply that the first note on the topic gives; without such a note, a random one."""
         known = [match[0] for match in SAID[role].finditer(str(prompt)) if match[1] == task.topic]
         return known[0] if known else said(role, task.topic, rng.randint(1, self.choices))
 
-    def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
+    def lessons(self, task: DeskQuestion, rng: Random) -> Iterator[Lesson]:
         """Yields a lesson for each role, mostly with notes: on the topic or on others, of offices drawn for each."""
         for role in self.roles:
             several = rng.sample(TOPICS, rng.randint(0, 3))
@@ -130,7 +130,7 @@ class Desks(Environment):
             yield Lesson(role, prompt, self.demonstrate(role, task, prompt, rng))
 
 
-def asked(role: str, task: Question) -> str:
+def asked(role: str, task: DeskQuestion) -> str:
     """Returns the question to a role, as its prompt."""
     return f"{role} : {task.topic} ?"
 

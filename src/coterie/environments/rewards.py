@@ -18,7 +18,7 @@ LONGEST = 300
 """Maximum characters of an error that are told."""
 
 
-class Misused(Exception):
+class RewardMisused(Exception):
     """An error: a reward function gave something that is no reward."""
 
 
@@ -50,9 +50,9 @@ def judged(
             raise Unavailable("reward_error", f"{name} raised {_told(error)}{where and f' ({where})'}") from error
         try:
             rewards.append(_number(given, name))
-        except Misused as error:
+        except RewardMisused as error:
             where = _home(function)
-            raise Misused(f"{error}{where and f' ({where})'}") from error
+            raise RewardMisused(f"{error}{where and f' ({where})'}") from error
     return {"rewards": rewards, **noted}
 
 
@@ -99,9 +99,9 @@ def _number(given: Any, name: str) -> float | None:
             raise TypeError("text is no reward")
         number = None if value is None else float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise Misused(
+        raise RewardMisused(
             f"{name} returned {given!r:.80}; a reward function returns a list, of a number or None for each completion"
         ) from error
     if number is not None and not math.isfinite(number):
-        raise Misused(f"{name} returned {number}, which is no reward")
+        raise RewardMisused(f"{name} returned {number}, which is no reward")
     return number

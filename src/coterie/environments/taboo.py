@@ -54,7 +54,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Word:
     """A word, what kind of thing it is, and facts about it, which do not say it."""
 
     word: str
@@ -72,15 +72,15 @@ class Card(Task):
 
 EXAMPLES = (
     (
-        Entry("ship", "vehicle", "It carries people and goods over the sea. The Titanic was one."),
+        Word("ship", "vehicle", "It carries people and goods over the sea. The Titanic was one."),
         "The Titanic was one, and it crosses the sea.",
     ),
     (
-        Entry("goose", "animal", "It is a large farm bird that honks. People eat it at Christmas."),
+        Word("goose", "animal", "It is a large farm bird that honks. People eat it at Christmas."),
         "It is a large farm bird that honks.",
     ),
     (
-        Entry("jam", "food", "It is sweet and made from fruit. You spread it on toast from a jar."),
+        Word("jam", "food", "It is sweet and made from fruit. You spread it on toast from a jar."),
         "It is made from fruit and spread on toast.",
     ),
 )
@@ -198,17 +198,17 @@ def said_before(question: str, reply: str) -> list[Message]:
 
 
 @cache
-def words(split: Split) -> tuple[Entry, ...]:
+def words(split: Split) -> tuple[Word, ...]:
     """Returns the words of a split, in an order that is drawn once and for all."""
     lines = files("coterie.environments").joinpath("taboo.tsv").read_text(encoding="utf-8").splitlines()
-    drawn = sorted((Entry(*line.split("\t")) for line in lines), key=lambda entry: seed_of("taboo", entry.word))
+    drawn = sorted((Word(*line.split("\t")) for line in lines), key=lambda entry: seed_of("taboo", entry.word))
     tests, validations = HELD_OUT["test"], HELD_OUT["validation"]
     parts = {"test": drawn[:tests], "validation": drawn[tests : tests + validations]}
     return tuple(parts.get(split, drawn[tests + validations :]))
 
 
 @cache
-def shuffled(epoch: int) -> tuple[Entry, ...]:
+def shuffled(epoch: int) -> tuple[Word, ...]:
     """Returns the words for training in the order of an epoch."""
     there = words("train")
     return tuple(Random(seed_of("taboo", epoch)).sample(there, len(there)))

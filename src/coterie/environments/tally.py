@@ -36,7 +36,7 @@ INSTRUCTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Task):
+class TallyRow(Task):
     """A row of cells, in order: x is marked, . is not."""
 
     cells: str = ""
@@ -78,15 +78,15 @@ class Tally(Environment):
             "train": {"steps": 40, "tasks_per_step": 16, "eval_every": 10, "eval_tasks": 400, "mute_every": 0},
         }
 
-    def task(self, split: Split, index: int) -> Row:
+    def task(self, split: Split, index: int) -> TallyRow:
         """Returns a row whose content belongs to the split."""
         rng = Random(seed_of("tally", split, index))
         while True:
             cells = "".join(rng.choice("x.") for _ in range(rng.randint(self.shortest, self.longest)))
             if split_of(cells) == split:
-                return Row(f"{split}-{index}", split, cells=cells)
+                return TallyRow(f"{split}-{index}", split, cells=cells)
 
-    async def play(self, task: Row, scene: Scene) -> None:
+    async def play(self, task: TallyRow, scene: Scene) -> None:
         """Plays a row: the lead says a number, then as many counters count at once."""
         talk = Talk(scene, {} if self.brief else INSTRUCTIONS)
         said = await talk.ask("lead", f"{len(task.cells)} cells. How many counters?", max_tokens=4)
@@ -107,7 +107,7 @@ class Tally(Environment):
         scene.team_reward(float(solved))
         return scene.succeed() if solved else scene.fail("the numbers do not add up")
 
-    def demonstrate(self, role: str, task: Row, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: TallyRow, prompt: Prompt, rng: Random) -> str:
         """Returns the lead's number, mostly small; or a counter's, the right one or that of its first four cells."""
         if role == "lead":
             return str(rng.choice((1, 1, 2, 2, 3, 4, 5, 6)))

@@ -26,7 +26,7 @@ from typing import Any
 from coterie import ram
 from coterie.errors import CallError, Unavailable
 from coterie.gateway import host
-from coterie.kernel.calls import InThread, Place, Pool
+from coterie.kernel.calls import InThread, Place, WorkerPool
 from coterie.kernel.once import Once
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
@@ -51,7 +51,7 @@ class Strayed(Exception):
     """Error of an agent that was run again and asked something else."""
 
 
-class Misused(Exception):
+class AgentMisused(Exception):
     """Error of an agent that gave what cannot be used."""
 
 
@@ -91,7 +91,7 @@ class Post:
 
 
 @dataclass(eq=False)
-class Run:
+class AgentRun:
     """One run of an agent, at work or waiting.
 
     said: what it is answered: role, digest and answer of every question, in order. asked: what the team is to
@@ -183,9 +183,9 @@ class Agents:
         from coterie.gateway.door import Door  # needs an extra
 
         self.loop = asyncio.new_event_loop()
-        self.runs: dict[str, Run] = {}
-        self._parked: list[Run] = []
-        self._pools: dict[Agent, Pool] = {}
+        self.runs: dict[str, AgentRun] = {}
+        self._parked: list[AgentRun] = []
+        self._pools: dict[Agent, WorkerPool] = {}
         self._numbers = itertools.count()
         self.door = Door(self.runs)
         threading.Thread(target=self._serve, daemon=True, name="gateway").start()
@@ -219,7 +219,7 @@ class Agents:
         self._parked.append(run)
         return {**news, "asks": [[post.role, post.digest, post.ask] for post in run.asked]}
 
-    def _waiting(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run | None:
+    def _waiting(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> AgentRun | None:
         """Returns a run that waits for these answers, which it now has; None if there is none."""
         for run in self._too_many():
             self._parked.remove(run)
@@ -231,7 +231,7 @@ class Agents:
                 return run
         return None
 
-    def _too_many(self) -> list[Run]:
+    def _too_many(self) -> list[AgentRun]:
         """Returns the runs to end: those nobody asked after, and the latest of too many, which have longest to wait."""
         now = time.monotonic()
         idle = [run for run in self._parked if now - run.parked_at > IDLE_S]
@@ -239,12 +239,12 @@ class Agents:
         short = ram.free() < SPARE * ram.total()
         return idle + others[min(MOST_PARKED, max(0, len(others) - short)) :]
 
-    def _started(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> Run:
+    def _started(self, agent: Agent, task: JSON, seed: int, said: list[list[JSON]]) -> AgentRun:
         """Starts an agent from its beginning; it is given what it was answered as it asks."""
         if agent not in self._pools:
             ahead = {host.AGENT: json.dumps(agent.place)} if agent.ahead else {}
-            self._pools[agent] = Pool(most=0, env={**os.environ, **host.QUIET, **ahead})
-        run = Run(agent, task, seed, said)
+            self._pools[agent] = WorkerPool(most=0, env={**os.environ, **host.QUIET, **ahead})
+        run = AgentRun(agent, task, seed, said)
         self.runs[run.token] = run
         url = f"{self.door.url}/e/{run.token}"
         args = [list(agent.place), task, seed, list(agent.roles), url, run.key]
@@ -254,7 +254,7 @@ class Agents:
         )
         return run
 
-    async def _calm(self, run: Run) -> None:
+    async def _calm(self, run: AgentRun) -> None:
         """Waits until an agent has ended, or waits for answers itself: all that it asks at once has come.
 
         Raises:
@@ -279,7 +279,7 @@ class Agents:
                     "says how long it may take",
                 )
 
-    async def _ended(self, run: Run) -> dict[str, JSON]:
+    async def _ended(self, run: AgentRun) -> dict[str, JSON]:
         """Returns the result of an agent that has ended.
 
         Raises:
@@ -292,12 +292,12 @@ class Agents:
             stage = "agent_crash" if error.kind == "crash" else "agent_error"
             raise Unavailable(stage, f"the agent failed: {one_line(error.message)}") from error
         if not finite(result):
-            raise Misused(f"{run.agent.place[2]} returned {result!r:.80}: numbers that JSON can write, no others")
+            raise AgentMisused(f"{run.agent.place[2]} returned {result!r:.80}: numbers that JSON can write, no others")
         if any(not post.had for post in run.posts):
             raise Unavailable("client_lost", "the agent ended before it had all of its answers")
         return {"result": result}
 
-    def _close(self, run: Run) -> None:
+    def _close(self, run: AgentRun) -> None:
         """Ends an agent; whoever still asks is refused."""
         self.runs.pop(run.token, None)
         if run.work and not run.work.done():

@@ -25,13 +25,13 @@ from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON
 from coterie.protocol import chat as chat_form
 from coterie.protocol import responses
-from coterie.protocol.chat import CHAT_ID, Chat, Refused, Said, decoded, failed
+from coterie.protocol.chat import CHAT_ID, Chat, RequestRefused, Said, decoded, failed
 from coterie.protocol.http import body_of, check_host, check_key, refusal
 from coterie.protocol.listening import serving
 from coterie.protocol.tools import ToolCall
 
 if TYPE_CHECKING:
-    from coterie.gateway.agents import Post, Run
+    from coterie.gateway.agents import AgentRun, Post
 
 KEEPALIVE_S = 5.0
 """Seconds between two signs of life of a stream that waits."""
@@ -52,7 +52,7 @@ class Form(Protocol):
 class Door:
     """HTTP server that takes agents' questions to their runs, and the answers back."""
 
-    def __init__(self, runs: Mapping[str, Run]) -> None:
+    def __init__(self, runs: Mapping[str, AgentRun]) -> None:
         self._runs = runs
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -70,7 +70,7 @@ class Door:
             Route(f"{at}/reward", self._reward, methods=["POST"]),
             Route("/{path:path}", self._elsewhere, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
-        return Starlette(routes=routes, exception_handlers={Refused: self._refused, Exception: self._bug})
+        return Starlette(routes=routes, exception_handlers={RequestRefused: self._refused, Exception: self._bug})
 
     async def _chat(self, request: Request) -> Response:
         return await self._answer(request, partial(chat_form.read, tools=True), chat_form)
@@ -98,7 +98,7 @@ class Door:
                     yield ": keepalive\n"
             try:
                 events = list(form.pieces(chat, _said(post), _number(post)))
-            except Refused as refused:
+            except RequestRefused as refused:
                 events = [failed(refused)]
             for event in events[:-1]:
                 yield event
@@ -115,41 +115,43 @@ class Door:
         told = decoded(await body_of(request))
         value, call = told.get("reward"), told.get("call", "")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_REWARD:
-            raise Refused(f"'reward' is {value!r:.40}, no number", param="reward")
+            raise RequestRefused(f"'reward' is {value!r:.40}, no number", param="reward")
         answers = {_number(post) for post in run.posts if post.role == role and post.had}
         if not answers:
-            raise Refused(f"role '{role}' has not spoken yet; reward what it said", status=409, code="early")
+            raise RequestRefused(f"role '{role}' has not spoken yet; reward what it said", status=409, code="early")
         name = str(call).removeprefix(CHAT_ID).removeprefix("resp_")
         if name and name not in answers:
-            raise Refused(f"'{name:.80}' is no answer of role '{role}'; give its id, or none", param="call")
+            raise RequestRefused(f"'{name:.80}' is no answer of role '{role}'; give its id, or none", param="call")
         run.rewards.append([role, float(value), name])
         return JSONResponse({})
 
     async def _elsewhere(self, request: Request) -> Response:
         path = one_line(request.url.path)
-        raise Refused(
+        raise RequestRefused(
             f"nothing is at {path:.80}: a role's base_url is /e/RUN/ROLE/v1; under it are chat/completions and models",
             status=404, code="path",
         )  # fmt: skip
 
-    def _run(self, request: Request) -> tuple[Run, str]:
+    def _run(self, request: Request) -> tuple[AgentRun, str]:
         """Returns the run and the role of a request. Raises Refused if it comes from nobody who may ask."""
         check_host(request)
         run = self._runs.get(request.path_params["run"])
         if run is None:
-            raise Refused("this run of the agent is over, or was never begun here", status=409, code="over")
+            raise RequestRefused("this run of the agent is over, or was never begun here", status=409, code="over")
         check_key(request, run.key, "the api_key of its role")
         role = request.path_params["role"]
         if role not in run.agent.roles:
-            raise Refused(f"no role '{role:.80}'; there are {', '.join(run.agent.roles)}", status=404, code="role")
+            raise RequestRefused(
+                f"no role '{role:.80}'; there are {', '.join(run.agent.roles)}", status=404, code="role"
+            )
         return run, role
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
+        assert isinstance(error, RequestRefused)
         return refusal(error)
 
     async def _bug(self, request: Request, error: Exception) -> Response:
-        return refusal(Refused(f"the gateway failed: {one_line(repr(error)):.200}", status=500, code="bug"))
+        return refusal(RequestRefused(f"the gateway failed: {one_line(repr(error)):.200}", status=500, code="bug"))
 
 
 def asked(chat: Chat) -> JSON:
@@ -168,7 +170,7 @@ def _check_free(chat: Chat) -> None:
     """Raises Refused if an answer's form is demanded, which nothing here can promise."""
     demanded = {"tool_choice": bool(chat.tools) and chat.choice != "auto", "response_format": chat.form is not None}
     for key in (key for key, there in demanded.items() if there):
-        raise Refused(
+        raise RequestRefused(
             f"'{key}' demands what no sampling here can promise; leave it away, or set environment.force = 'ask', and "
             "the model is told in words",
             code="unsupported", param=key,
@@ -207,10 +209,10 @@ def _listening(post: Post) -> Iterator[None]:
 def _said(post: Post) -> Said:
     """Returns the answer. Raises Refused if the question was too long, or the run is over."""
     if post.answer.cancelled():
-        raise Refused("this run of the agent is over", status=409, code="over")
+        raise RequestRefused("this run of the agent is over", status=409, code="over")
     answer: Any = post.answer.result()
     if answer["finish"] == "context":
-        raise Refused("the messages outgrew the context", code="context_length_exceeded", param="messages")
+        raise RequestRefused("the messages outgrew the context", code="context_length_exceeded", param="messages")
     calls = tuple(ToolCall(*call) for call in answer["calls"])
     finish = "tool_calls" if calls else answer["finish"]
     return Said(answer["text"], finish, 0, answer["tokens"], calls)

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import silu
 
 from coterie.learning.masks import kinds_of
-from coterie.models.lean import Attend, Network, Operations, Weights, gated, inverse_norm, merged, turned_by, usual
+from coterie.models.lean import Attend, LeanWeights, Network, Operations, gated, inverse_norm, merged, turned_by, usual
 from coterie.models.load import Model
 
 LARGE = 8_000_000
@@ -32,7 +32,7 @@ class LeanForward:
 
     def __init__(self, model: Model) -> None:
         self._network = Network(model.net, model.finish, TRAINED)
-        self._lent: Weights | None = None
+        self._lent: LeanWeights | None = None
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -54,12 +54,12 @@ class LeanForward:
             torch.autograd.backward(list(moved), list(moved.values()))
 
     @property
-    def weights(self) -> Weights:
+    def weights(self) -> LeanWeights:
         """Weights that are lent; outside of `lent`, those of the network, laid out for this one use."""
         return self._lent or merged(self._network.net)
 
     def states(
-        self, weights: Weights, ids: torch.Tensor, positions: torch.Tensor, attend: Attend, first: int
+        self, weights: LeanWeights, ids: torch.Tensor, positions: torch.Tensor, attend: Attend, first: int
     ) -> torch.Tensor:
         """Returns the last hidden states, normed, (B (T - first), W), of the tokens from `first` on.
 
@@ -69,7 +69,7 @@ class LeanForward:
         turns = self._network.turns(int(positions.max()) + 1)
         return self._network.through(weights, ids, turns[positions], attend, first)
 
-    def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, weights: LeanWeights, states: torch.Tensor) -> torch.Tensor:
         """Returns the logits of normed states, (..., V)."""
         return self._network.logits(weights, states)
 

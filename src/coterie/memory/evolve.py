@@ -30,7 +30,7 @@ WEAK, FORGOTTEN = -0.8, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class FinishedEpisode:
     """A finished episode, as memory sees it.
 
     shown: entries by role, as their ids. did: what each role that acted did, in the environment's words.
@@ -45,13 +45,13 @@ class Episode:
     did: Mapping[str, str]
 
 
-def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> Episode:
+def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> FinishedEpisode:
     """Returns a whole episode, as memory sees it, from its log."""
     number = log.episode
     did: dict[str, list[str]] = {}
     for _, reply in log.replies():
         did.setdefault(reply.role, []).append(environment.note(reply.role, reply))
-    return Episode(
+    return FinishedEpisode(
         id=f"{task.id}/{log.id}",
         task=task,
         masked=recall.masked(task, number),
@@ -61,7 +61,7 @@ def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> E
     )
 
 
-def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> tuple[Store, Counter[str]]:
+def evolve(store: Store, episodes: Sequence[FinishedEpisode], config: MemoryConfig) -> tuple[Store, Counter[str]]:
     """Returns the next snapshot, once an iteration, when every reward is in.
 
     Args:
@@ -103,7 +103,7 @@ def evolve(store: Store, episodes: Sequence[Episode], config: MemoryConfig) -> t
     return Store(tuple(sorted(kept, key=lambda entry: entry.id)), now, baselines), counts
 
 
-def threshold(episodes: Sequence[Episode]) -> float:
+def threshold(episodes: Sequence[FinishedEpisode]) -> float:
     """Returns the score from which on an episode is strong; each query counts once.
 
     Two deviations above the mean as published, clamped so that it can be reached. Of all episodes, for the
@@ -117,7 +117,7 @@ def threshold(episodes: Sequence[Episode]) -> float:
     return min(max(mean + Z95 * deviation, HIGH[0]), HIGH[1])
 
 
-def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict[str, float]:
+def _baselines(before: Mapping[str, float], episodes: Sequence[FinishedEpisode]) -> dict[str, float]:
     scores_of: dict[str, list[float]] = {}
     for episode in episodes:
         for role in episode.did if episode.masked else ():
@@ -130,23 +130,25 @@ def _baselines(before: Mapping[str, float], episodes: Sequence[Episode]) -> dict
     return dict(sorted({**before, **new}.items()))
 
 
-def _showing(entry: Entry, episodes: Sequence[Episode]) -> dict[str, list[Episode]]:
+def _showing(entry: Entry, episodes: Sequence[FinishedEpisode]) -> dict[str, list[FinishedEpisode]]:
     """Returns the episodes whose role was shown an entry, by query."""
-    showing: dict[str, list[Episode]] = {}
+    showing: dict[str, list[FinishedEpisode]] = {}
     for episode in episodes:
         if entry.id in episode.shown.get(entry.role, ()):
             showing.setdefault(episode.task.id, []).append(episode)
     return showing
 
 
-def _used(entry: Entry, showing: Mapping[str, Sequence[Episode]], now: int) -> Entry:
+def _used(entry: Entry, showing: Mapping[str, Sequence[FinishedEpisode]], now: int) -> Entry:
     if not showing:
         return entry
     count = len(showing)
     return replace(entry, used=now, shown=entry.shown + count, probation=max(0, entry.probation - count))
 
 
-def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, float], now: int, worth: float) -> Entry:
+def _judged(
+    entry: Entry, episodes: Sequence[FinishedEpisode], baselines: Mapping[str, float], now: int, worth: float
+) -> Entry:
     """Returns an entry judged by what showing it did, against the same queries, or their kind, without notes.
 
     Args: episodes: in which its role acted, shown notes or not: acting goes with success by itself.
@@ -171,7 +173,7 @@ def _judged(entry: Entry, episodes: Sequence[Episode], baselines: Mapping[str, f
 
 
 def _candidates(
-    episodes: Sequence[Episode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
+    episodes: Sequence[FinishedEpisode], role: str, high: float, now: int, config: MemoryConfig, counts: Counter[str]
 ) -> list[Entry]:
     """Returns the best few new entries of strong episodes: one of each text, then a second; quarantined ones last.
 

@@ -94,14 +94,14 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class LeanWeights:
     """A network's weights. words: (V, W), of its embedding. head: (V, W), with the last norm's."""
 
     words: torch.Tensor
     layers: tuple[Layer, ...]
     head: Product
 
-    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Weights:
+    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> LeanWeights:
         """Returns the same weights, each tensor changed."""
         return _mapped(self, change)
 
@@ -122,7 +122,7 @@ def _mapped(part: Part, change: Callable[[torch.Tensor], torch.Tensor]) -> Part:
         return change(part)  # pyright: ignore[reportReturnType]
     if isinstance(part, tuple):
         return tuple(_mapped(inner, change) for inner in part)  # pyright: ignore[reportReturnType]
-    if isinstance(part, Weights | Layer | Product):
+    if isinstance(part, LeanWeights | Layer | Product):
         inside = {field.name: _mapped(getattr(part, field.name), change) for field in fields(part)}
         return replace(part, **inside)
     return part
@@ -135,7 +135,7 @@ Bases = dict[int, torch.Tensor]
 
 def merged(
     net: PreTrainedModel, lay: Change | None = None, head: Change | None = None, bases: Bases | None = None
-) -> Weights:
+) -> LeanWeights:
     """Returns the weights of a network that is `usual`, laid out for `through`; differentiable.
 
     Args:
@@ -149,7 +149,7 @@ def merged(
     out: Any = net.get_output_embeddings()
     layers = tuple(_layer(layer, lay or _as_is, bases) for layer in base.layers)
     words, head = base.embed_tokens.weight, head or _as_is
-    return Weights(head(words), layers, _joined(base.norm.weight, ((out, _as_is),), head, bases))
+    return LeanWeights(head(words), layers, _joined(base.norm.weight, ((out, _as_is),), head, bases))
 
 
 def _layer(layer: Any, lay: Change, bases: Bases | None) -> Layer:
@@ -358,7 +358,7 @@ class Network:
         return self._turns[:places]
 
     def through(
-        self, weights: Weights, ids: torch.Tensor, turns: torch.Tensor, attend: Attend, first: int
+        self, weights: LeanWeights, ids: torch.Tensor, turns: torch.Tensor, attend: Attend, first: int
     ) -> torch.Tensor:
         """Returns the last hidden states, normed, of the tokens from `first` on, (B (T - first), W).
 
@@ -382,6 +382,6 @@ class Network:
             hidden = layer.down.added(hidden, gated(layer.gate_up(normed(hidden, self._least))))
         return normed(hidden, self._least)
 
-    def logits(self, weights: Weights, states: torch.Tensor) -> torch.Tensor:
+    def logits(self, weights: LeanWeights, states: torch.Tensor) -> torch.Tensor:
         """Returns the logits of states that are normed, (..., W)."""
         return self._finish(weights.head(states))

@@ -78,8 +78,8 @@ class Renderer:
         self.system_text = system_text
         self._template = dict(template or {})
         self._shapes: set[tuple[str, ...]] = set()
-        self._encode = Remembered(self._encoded, REMEMBERED)
-        self._text = Remembered(self._of_messages, REMEMBERED)
+        self._encode = TokenCache(self._encoded, REMEMBERED)
+        self._text = TokenCache(self._of_messages, REMEMBERED)
         added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
         self._controls = {number for number, content in added.items() if len(content) > 1 and content.strip()}
         controls = {added[number] for number in self._controls}
@@ -170,7 +170,7 @@ class Renderer:
             ) from error
 
 
-class Remembered:
+class TokenCache:
     """A cache of the ids of texts, bounded in bytes: those that were not asked for the longest go first.
 
     Args:

@@ -41,7 +41,7 @@ TOOLS = {
 """Keys that are refused too where nobody calls tools, and their values that change nothing."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not answered. status: of HTTP. code: a short name. param: the key it is about."""
 
     def __init__(self, message: str, *, status: int = 400, code: str = "", param: str | None = None) -> None:
@@ -125,7 +125,7 @@ def read(body: bytes, *, tools: bool = False) -> Chat:
     asked = decoded(body)
     for key, harmless in (UNDONE if tools else UNDONE | TOOLS).items():
         if asked.get(key) not in harmless:
-            raise Refused(f"'{key}' is not supported; leave it away", code="unsupported", param=key)
+            raise RequestRefused(f"'{key}' is not supported; leave it away", code="unsupported", param=key)
     limits = [whole_number(asked, key, least=1) for key in ("max_completion_tokens", "max_tokens")]
     stream = value_of(asked, "stream", bool, False)
     options = value_of(asked, "stream_options", dict, {})
@@ -151,26 +151,26 @@ def decoded(body: bytes) -> dict[str, Any]:
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refused("the body is no JSON", code="invalid_json") from error
+        raise RequestRefused("the body is no JSON", code="invalid_json") from error
     if not isinstance(asked, dict) or not finite(asked):
-        raise Refused("the body is no JSON object", code="invalid_json")
+        raise RequestRefused("the body is no JSON object", code="invalid_json")
     return asked
 
 
 def _turns(messages: object, tools: bool) -> tuple[Turn, ...]:
     """Returns the messages of a request as turns."""
     if not isinstance(messages, list) or not messages:
-        raise Refused("'messages' is a list of at least one message", param="messages")
+        raise RequestRefused("'messages' is a list of at least one message", param="messages")
     turns: list[Turn] = []
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
         if not isinstance(message, dict):
-            raise Refused(f"{where} is no object", param=where)
+            raise RequestRefused(f"{where} is no object", param=where)
         if not tools and (message.get("tool_calls") or message.get("role") in ("tool", "function")):
-            raise Refused(f"{where}: calls of tools are not supported", code="unsupported", param=where)
+            raise RequestRefused(f"{where}: calls of tools are not supported", code="unsupported", param=where)
         role = "system" if message.get("role") == "developer" else message.get("role")
         if role not in SPEAKERS:
-            raise Refused(f"{where}.role is {role!r:.40}, none of {', '.join(SPEAKERS)}", param=where)
+            raise RequestRefused(f"{where}.role is {role!r:.40}, none of {', '.join(SPEAKERS)}", param=where)
         turns.append(
             Turn(
                 str(role),
@@ -186,7 +186,7 @@ def _called(call: Any, where: str) -> ToolCall:
     """Returns the call of a tool that stands in a message."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        raise Refused(f"{where}: a call of a function is an object with id and function", param=where)
+        raise RequestRefused(f"{where}: a call of a function is an object with id and function", param=where)
     return ToolCall(
         value_of(call, "id", str, ""),
         value_of(function, "name", str, ""),
@@ -197,7 +197,7 @@ def _called(call: Any, where: str) -> ToolCall:
 def arguments_of(written: object, where: str) -> JSON:
     """Returns a call's arguments, which clients write as text; what is no JSON stays text."""
     if not isinstance(written, str):
-        raise Refused(f"{where}: arguments are a text of JSON", param=where)
+        raise RequestRefused(f"{where}: arguments are a text of JSON", param=where)
     try:
         arguments = json.loads(written)
     except (ValueError, RecursionError):
@@ -210,7 +210,7 @@ def functions(tools: object) -> tuple[JSON, ...]:
     for tool in tools if isinstance(tools, list) else []:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise Refused("'tools': functions only, each with a name", code="unsupported", param="tools")
+            raise RequestRefused("'tools': functions only, each with a name", code="unsupported", param="tools")
     return tuple(value_of({"tools": tools}, "tools", list, []))
 
 
@@ -219,7 +219,7 @@ def choice_of(choice: object) -> str:
     if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
         return f"function {choice['function'].get('name')}"
     if choice not in (None, "none", "auto", "required"):
-        raise Refused("'tool_choice' is none, auto, required or a function", param="tool_choice")
+        raise RequestRefused("'tool_choice' is none, auto, required or a function", param="tool_choice")
     return str(choice or "auto")
 
 
@@ -229,7 +229,7 @@ def form_of(form: object) -> JSON:
         return None
     kind = form.get("type") if isinstance(form, dict) else None
     if kind not in ("text", "json_object", "json_schema"):
-        raise Refused("'response_format' is of type text, json_object or json_schema", param="response_format")
+        raise RequestRefused("'response_format' is of type text, json_object or json_schema", param="response_format")
     schema: Any = form
     return None if kind == "text" else {} if kind == "json_object" else schema.get("json_schema") or {}
 
@@ -243,14 +243,14 @@ def content_of(content: object, where: str) -> str:
     parts: list[Any] = content if isinstance(content, list) else [content]
     for part in parts:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise Refused(f"{where}.content: text only", code="unsupported", param=f"{where}.content")
+            raise RequestRefused(f"{where}.content: text only", code="unsupported", param=f"{where}.content")
     return "".join(part["text"] for part in parts)
 
 
 def _stops(stop: object) -> tuple[str, ...]:
     stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops) or len(stops) > 16:
-        raise Refused("'stop' is a text, or up to 16 of them, none empty", param="stop")
+        raise RequestRefused("'stop' is a text, or up to 16 of them, none empty", param="stop")
     return tuple(stops)
 
 
@@ -258,7 +258,7 @@ def value_of(asked: Mapping[str, Any], key: str, kind: type, default: Any) -> An
     """Returns a key's value, or the default. Raises Refused if it is of another kind."""
     value = default if asked.get(key) is None else asked[key]
     if not isinstance(value, kind):
-        raise Refused(f"'{key}' is {value!r:.40}, no {kind.__name__}", param=key)
+        raise RequestRefused(f"'{key}' is {value!r:.40}, no {kind.__name__}", param=key)
     return value
 
 
@@ -266,7 +266,7 @@ def whole_number(asked: Mapping[str, Any], key: str, least: int) -> int | None:
     """Returns a key's whole number, or None. Raises Refused if it is no whole number, or too small."""
     value = asked.get(key)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 63):
-        raise Refused(f"'{key}' is {value!r:.40}, no whole number from {least}", param=key)
+        raise RequestRefused(f"'{key}' is {value!r:.40}, no whole number from {least}", param=key)
     return value
 
 
@@ -276,7 +276,7 @@ def number_of(asked: Mapping[str, Any], key: str, least: float, most: float) -> 
     if value is not None and (
         not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most
     ):
-        raise Refused(f"'{key}' is {value!r:.40}, no number from {least:g} to {most:g}", param=key)
+        raise RequestRefused(f"'{key}' is {value!r:.40}, no number from {least:g} to {most:g}", param=key)
     return None if value is None else float(value)
 
 
@@ -315,7 +315,7 @@ def _deltas(at: int, call: ToolCall) -> Iterator[tuple[dict[str, Any], None]]:
     yield {"tool_calls": [{"index": at, "function": {"arguments": call.written}}]}, None
 
 
-def failed(refused: Refused) -> str:
+def failed(refused: RequestRefused) -> str:
     """Returns an error as an event of a stream that has begun."""
     return _event(refused.body())
 

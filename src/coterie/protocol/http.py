@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from coterie.protocol.chat import Refused
+from coterie.protocol.chat import RequestRefused
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ def check_host(request: Request) -> None:
     """Raises Refused if a request comes under another name than this machine's."""
     host = request.headers.get("host", "")
     if host.rsplit(":", 1)[0] not in LOOPBACK:
-        raise Refused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
+        raise RequestRefused(f"this serves {' and '.join(LOOPBACK[:2])}, not '{host:.80}'", status=403, code="host")
 
 
 def check_key(request: Request, key: str, which: str) -> None:
     """Raises Refused if a request does not have the key. which: where a client finds it."""
     sent = request.headers.get("authorization", "").encode("utf-8", "replace")
     if not hmac.compare_digest(sent, f"Bearer {key}".encode()):
-        raise Refused(f"the key is wrong: send {which}", status=401, code="key")
+        raise RequestRefused(f"the key is wrong: send {which}", status=401, code="key")
 
 
 async def body_of(request: Request, largest: int = LARGEST) -> bytes:
@@ -44,9 +44,9 @@ async def body_of(request: Request, largest: int = LARGEST) -> bytes:
             async for part in request.stream():
                 body += part
                 if len(body) > largest:
-                    raise Refused(f"the request has more than {largest:,} bytes", status=413, code="too_large")
+                    raise RequestRefused(f"the request has more than {largest:,} bytes", status=413, code="too_large")
     except TimeoutError as error:
-        raise Refused(f"the request has not come whole in {BODY_S} seconds", status=408, code="slow") from error
+        raise RequestRefused(f"the request has not come whole in {BODY_S} seconds", status=408, code="slow") from error
     return bytes(body)
 
 
@@ -72,7 +72,7 @@ async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
 
 
-def refusal(refused: Refused) -> Response:
+def refusal(refused: RequestRefused) -> Response:
     """Returns a refusal as clients read it, with a header for or against a retry, which they make by themselves."""
     headers = {"x-should-retry": "true" if refused.status == 503 else "false"}
     if refused.status == 500:

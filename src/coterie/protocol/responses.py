@@ -15,7 +15,7 @@ from coterie.kernel.episode import SPEAKERS, clean
 from coterie.kernel.scene import JSON
 from coterie.protocol.chat import (
     Chat,
-    Refused,
+    RequestRefused,
     Said,
     Turn,
     arguments_of,
@@ -50,7 +50,7 @@ def read(body: bytes) -> Chat:
     asked = decoded(body)
     for key, harmless in UNDONE.items():
         if asked.get(key) not in harmless:
-            raise Refused(f"'{key}' is not supported; leave it away", code="unsupported", param=key)
+            raise RequestRefused(f"'{key}' is not supported; leave it away", code="unsupported", param=key)
     choice = choice_of(_chosen(asked.get("tool_choice")))
     said = value_of(asked, "instructions", str, "")
     first = [Turn("system", clean(said))] if said else []
@@ -93,7 +93,7 @@ def _formed(form: object) -> object:
 def _turns(items: object) -> Iterator[Turn]:
     """Yields items as messages: what a role said and the calls that it made at once are one."""
     if not isinstance(items, list) or not items:
-        raise Refused("'input' is a text, or a list of at least one item", param="input")
+        raise RequestRefused("'input' is a text, or a list of at least one item", param="input")
     open_turn: Turn | None = None
     for at, item in enumerate(items):
         turn = _turn(item, f"input[{at}]")
@@ -114,7 +114,7 @@ def _turns(items: object) -> Iterator[Turn]:
 def _turn(item: Any, where: str) -> Turn | None:
     """Returns an item as a message; None for one that says nothing."""
     if not isinstance(item, dict):
-        raise Refused(f"{where} is no object", param=where)
+        raise RequestRefused(f"{where} is no object", param=where)
     kind = item.get("type", "message")
     if kind == "reasoning":
         return None
@@ -125,7 +125,7 @@ def _turn(item: Any, where: str) -> Turn | None:
         return Turn("tool", clean(_text(item.get("output"), where)), answers=value_of(item, "call_id", str, ""))
     role = "system" if item.get("role") == "developer" else item.get("role")
     if kind != "message" or role not in SPEAKERS:
-        raise Refused(f"{where}: items are messages and calls of functions", code="unsupported", param=where)
+        raise RequestRefused(f"{where}: items are messages and calls of functions", code="unsupported", param=where)
     return Turn(str(role), clean(_text(item.get("content"), where)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from coterie.algorithms.credit import standardize
 from coterie.kernel.safe import one_line
-from coterie.report.rollouts import Rollouts, Row, lots
+from coterie.report.rollouts import RolloutRow, Rollouts, lots
 
 SHOWN = 3
 """Number of mixed groups that are shown whole."""
@@ -26,7 +26,7 @@ WIDE = 40
 class Judged:
     """A reply of a mixed group. was: its advantage as trained; apart: among replies of its kind, None: it is alone."""
 
-    row: Row
+    row: RolloutRow
     was: float
     apart: float | None
 
@@ -130,7 +130,7 @@ def audit(rollouts: Rollouts) -> Audit:
     return Audit(rollouts, len(groups), lone, tuple(mixed), computed)
 
 
-def _mixed(rows: Sequence[Row]) -> Mixed | None:
+def _mixed(rows: Sequence[RolloutRow]) -> Mixed | None:
     """Returns the findings on a group that mixes; None if its replies may be compared."""
     if len({_kind(row) for row in rows}) == 1:
         return None
@@ -148,7 +148,7 @@ def _mixed(rows: Sequence[Row]) -> Mixed | None:
     return Mixed(rows[0].group, what, tuple(Judged(rows[at], before[at], apart[at]) for at in order))
 
 
-def _kind(row: Row) -> tuple[str, str]:
+def _kind(row: RolloutRow) -> tuple[str, str]:
     """Returns the role and prompt of a reply: those that share both may be compared, whichever turn they come in."""
     return row.role, row.prompt
 

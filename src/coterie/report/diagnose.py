@@ -109,7 +109,7 @@ def concerns(
     return raised
 
 
-class Watch:
+class WarningWatch:
     """A watch that says which warnings arise while it sees a run's lines one by one.
 
     Of those that are longer ago it keeps what `concerns` asks for, so that a line takes as long in a long run.
@@ -177,7 +177,7 @@ def _telling(old: Sequence[_Numbered], roles: Sequence[str]) -> Iterator[_Number
 
 def history(lines: Sequence[Line], roles: Sequence[str]) -> list[tuple[int, Concern]]:
     """Returns each concern with the step at which it arose; one that passes and comes back is there twice."""
-    watch = Watch(roles)
+    watch = WarningWatch(roles)
     return [(int(line["step"]), concern) for line in lines for concern in watch.see(line)]
 
 

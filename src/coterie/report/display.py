@@ -23,7 +23,7 @@ from rich.table import Table
 from coterie.kernel.environment import Settings
 from coterie.kernel.safe import plain
 from coterie.kernel.tracker import Line, Tracker
-from coterie.report.diagnose import Watch
+from coterie.report.diagnose import WarningWatch
 from coterie.report.pace import steps_of, time_left
 from coterie.report.story import glance, sparkline
 from coterie.report.terminal import SafeConsole
@@ -43,20 +43,20 @@ class Display(Tracker):
         super().__init__(config)
         self._console = console or SafeConsole(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
-        self._cell = Cell() if console is None and in_notebook() else None
+        self._cell = NotebookCell() if console is None and in_notebook() else None
         self._began = time.monotonic()
         self._printed = -math.inf
         self._lines: list[Line] = []
         self._roles: Mapping[str, str] = {}
         self._train: Mapping[str, Any] = {}
         self._folder = ""
-        self._watch = Watch(())
+        self._watch = WarningWatch(())
         self._told = False
 
     def begin(self, folder: Path, tables: Mapping[str, Any], lines: Sequence[Line]) -> None:
         """Notes where the run is; what was logged before is not shown again."""
         self._roles, self._train, self._folder = tables["team"], tables["train"], str(folder)
-        self._watch = Watch(tuple(self._roles))
+        self._watch = WarningWatch(tuple(self._roles))
         for earlier in lines:
             self._watch.see(earlier)
             self._lines.append(earlier)
@@ -156,7 +156,7 @@ class Display(Tracker):
         return table
 
 
-class Cell:
+class NotebookCell:
     """The output of a notebook's cell, which is written anew with every step."""
 
     def __init__(self) -> None:

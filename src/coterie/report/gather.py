@@ -33,7 +33,7 @@ Line = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TeamMeasured:
     """Measurements of the first run's team at the end, its ablations, and one task at the start and now."""
 
     evaluation: Evaluation
@@ -159,7 +159,7 @@ def _most_telling(played: Sequence[Played]) -> list[Played]:
     return sorted(played, key=lambda task: -sum(group.live for group in task.collected.groups))[:AUDITED]
 
 
-def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
+def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> TeamMeasured:
     """Plays the best checkpoint, its ablations, and a task that was not solved at the start."""
     from coterie.run.loaded import load  # which loads torch
 
@@ -175,4 +175,4 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> Measured:
     flipped = [index for index in range(tasks) if evaluation.solved[index] and not earlier.solved[index]]
     index = flipped[0] if flipped else 0
     shown = [log_text(team.play("validation", index)) for team in (start, now)]
-    return Measured(evaluation, changes, index, *shown, changed=now.changed)
+    return TeamMeasured(evaluation, changes, index, *shown, changed=now.changed)

@@ -53,7 +53,7 @@ WRITER = "coterie"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RolloutRow:
     """One reply. group: in which its trainer compared it. prompt: as text. advantage: as trained, if that was saved."""
 
     group: str
@@ -69,14 +69,14 @@ class Rollouts:
     """The rollouts of a file. grouped, rewarded: how each was found. passed: number of records without a reward."""
 
     source: str
-    rows: tuple[Row, ...]
+    rows: tuple[RolloutRow, ...]
     grouped: str
     rewarded: str
     passed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ColumnChoice:
     """A person's choice of columns. group: a column, or the size of groups of rows in a row. reward: a column."""
 
     group: str = ""
@@ -92,14 +92,14 @@ class _Columns:
     group: tuple[str, ...]
 
 
-def read(path: Path, asked: Asked = Asked()) -> Rollouts:
+def read(path: Path, asked: ColumnChoice = ColumnChoice()) -> Rollouts:
     """Returns the rollouts of a file, or of a run folder of our own.
 
     Raises:
         ConfigError: it cannot be read, or is of no format that is known.
     """
     if path.is_dir():
-        if asked != Asked():
+        if asked != ColumnChoice():
             raise ConfigError("--group and --reward have no effect on a run folder, which says what it compared")
         if not (path / "config.toml").is_file():
             names = sorted(one.name for one in path.iterdir() if one.suffix in (".jsonl", ".parquet", ".pt", ".json"))
@@ -222,7 +222,7 @@ def _log(path: Path) -> list[Record]:
 # Formats.
 
 
-def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> Rollouts:
+def _columns(source: str, records: Sequence[Record], asked: ColumnChoice, form: _Columns) -> Rollouts:
     """Returns the rollouts of a table of columns."""
     columns = dict.fromkeys(name for record in records for name in record)
     rewards = tuple(asked.reward.split("+")) if asked.reward else form.rewards
@@ -230,16 +230,16 @@ def _columns(source: str, records: Sequence[Record], asked: Asked, form: _Column
         raise ConfigError(f"{source}: no column '{lacking[0]}'{nearest(lacking[0], columns)}; it has {_named(columns)}")
     groups, grouped = _groups(source, records, asked, form)
     roles, turns = _found(records, ROLES), _found(records, TURNS)
-    rows: list[Row] = []
+    rows: list[RolloutRow] = []
     for record, group, role, turn in zip(records, groups, roles, turns, strict=True):
         given = [value for value in (_number(record.get(name)) for name in rewards) if value is not None]
         if given:
             advantage = _number(record.get("advantage"))
-            rows.append(Row(group, _text(record[form.prompt]), sum(given), role, turn, advantage))
+            rows.append(RolloutRow(group, _text(record[form.prompt]), sum(given), role, turn, advantage))
     return Rollouts(source, tuple(rows), grouped, f"rewards: {' + '.join(rewards)}", len(records) - len(rows))
 
 
-def _groups(source: str, records: Sequence[Record], asked: Asked, form: _Columns) -> tuple[list[str], str]:
+def _groups(source: str, records: Sequence[Record], asked: ColumnChoice, form: _Columns) -> tuple[list[str], str]:
     """Returns the group of each record, and how groups were found."""
     steps = [str(record.get("step", "")) for record in records]
     if re.fullmatch("[0-9]{1,6}", asked.group) and int(asked.group) >= SMALLEST:
@@ -306,7 +306,7 @@ def _sum_to_zero(steps: Sequence[str], advantages: Sequence[float], size: int) -
     return True
 
 
-def _trl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _trl(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads TRL's `log_completions`: each reward function is a column, and so is whatever else was logged."""
     known = {"step", "advantage", "prompt", "completion", asked.group, *ROLES, *TURNS}
     columns = dict.fromkeys(name for record in records for name in record)
@@ -321,12 +321,12 @@ def _trl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     return _columns(source, records, asked, _Columns("prompt", tuple(numbers), ("group", "group_id")))
 
 
-def _verl(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _verl(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads the records that verl writes to `trainer.rollout_data_dir`."""
     return _columns(source, records, asked, _Columns("input", ("score",), ("uid", "group_id")))
 
 
-def _slime(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _slime(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads the samples that slime and miles write with `--save-debug-rollout-data`."""
     flat = [_with_reward(record) for record in records]  # one that is removed is compared all the same, and not trained
     several = [name for name in flat[0] if name.startswith("reward.")]
@@ -342,16 +342,16 @@ def _with_reward(record: Record) -> Record:
     return {**record, **{f"reward.{name}": value for name, value in several.items()}}
 
 
-def _verifiers(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _verifiers(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads the results of verifiers' classic environments."""
     return _columns(source, records, asked, _Columns("prompt", ("reward",), ("example_id",)))
 
 
-def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _traces(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads the traces of verifiers' environments of agents, alone or an episode's together."""
-    if asked != Asked():
+    if asked != ColumnChoice():
         raise ConfigError(f"{source}: --group and --reward have no effect on traces, which are compared by task")
-    rows: list[Row] = []
+    rows: list[RolloutRow] = []
     passed = 0
     for record in (trace for line in records for trace in line.get("traces", [line])):
         agent, task = record.get("agent") or {}, record.get("task") or {}
@@ -367,7 +367,9 @@ def _traces(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
                 break
             first.append(node["message"])
         rows.append(
-            Row(_text(task.get("key") or task.get("hash")), _text(first), sum(rewards), str(agent.get("name", "")))
+            RolloutRow(
+                _text(task.get("key") or task.get("hash")), _text(first), sum(rewards), str(agent.get("name", ""))
+            )
         )
     return Rollouts(
         source, tuple(rows), "groups: by the task's key", "rewards: all that were scored, by weight", passed
@@ -378,7 +380,7 @@ GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Values of Inspect's grades, as it counts them."""
 
 
-def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
+def _inspect(source: str, records: Sequence[Record], asked: ColumnChoice) -> Rollouts:
     """Reads the samples of a log of Inspect's: a role's part of each is a row, its epochs are a group."""
     if asked.group:
         raise ConfigError(f"{source}: --group has no effect on a log of Inspect's, whose epochs are compared by sample")
@@ -389,7 +391,7 @@ def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
     if asked.reward and asked.reward not in names:
         raise ConfigError(f"{source}: no score '{asked.reward}'{nearest(asked.reward, names)}; it has {_named(names)}")
     name = asked.reward or next(iter(names))
-    rows: list[Row] = []
+    rows: list[RolloutRow] = []
     passed, left = 0, MOST_TEXT
     for record in records:
         value = ((record.get("scores") or {}).get(name) or {}).get("value")
@@ -403,7 +405,7 @@ def _inspect(source: str, records: Sequence[Record], asked: Asked) -> Rollouts:
         for role, prompt in sorted(first.items()):
             text = _whole(_said(prompt), kept, left)
             left -= len(text)
-            rows.append(Row(_text(record["id"]), text, reward, role))
+            rows.append(RolloutRow(_text(record["id"]), text, reward, role))
     return Rollouts(source, tuple(rows), "groups: the epochs of a sample", f"rewards: the score {name}", passed)
 
 
@@ -439,7 +441,7 @@ def _whole(prompt: object, kept: Mapping[str, object], most: int) -> str:
     return re.sub(pattern, lambda found: texts[found[1]], text)
 
 
-def _rows_of(run: Run, step: int) -> Iterator[Row]:
+def _rows_of(run: Run, step: int) -> Iterator[RolloutRow]:
     """Yields the members of the groups of a step. Whole episodes of one task are compared as such."""
     for played in run.episodes(step):
         for group, earned in zip(played.collected.groups, played.advantages, strict=False):
@@ -449,7 +451,7 @@ def _rows_of(run: Run, step: int) -> Iterator[Row]:
                 roles = {key.role} if key.role == TEAM else {sample.role for sample in member.samples}
                 turn = "" if whole else str(group.point or 0)
                 name = "/".join(map(str, (step, *key)))
-                yield Row(name, prompt, member.value, "+".join(sorted(roles)), turn, advantage)
+                yield RolloutRow(name, prompt, member.value, "+".join(sorted(roles)), turn, advantage)
 
 
 def _ours(folder: Path) -> Rollouts:
@@ -464,7 +466,7 @@ def _ours(folder: Path) -> Rollouts:
     return Rollouts(f"{folder}: a run of coterie", tuple(rows), "groups: its own", "rewards: what each was compared by")
 
 
-FORMATS: dict[str, tuple[Callable[[Record], bool], Callable[[str, Sequence[Record], Asked], Rollouts]]] = {
+FORMATS: dict[str, tuple[Callable[[Record], bool], Callable[[str, Sequence[Record], ColumnChoice], Rollouts]]] = {
     "slime's or miles' samples": (lambda first: "slime_sample" in first, _slime),
     "Inspect's samples": (lambda first: "inspect_sample" in first, _inspect),
     "verifiers' traces": (lambda first: "nodes" in first or "traces" in first, _traces),
@@ -508,9 +510,9 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
 
 
-def lots(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def lots(rows: Iterable[RolloutRow]) -> Iterator[list[RolloutRow]]:
     """Yields the rows of each group, in the order of their first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[RolloutRow]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
     yield from groups.values()

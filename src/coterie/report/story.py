@@ -24,7 +24,7 @@ LONGEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Conclusion:
     """A question about a run with its answer. mark: good or bad; open: not known yet; told: neither good nor bad."""
 
     question: str
@@ -33,7 +33,7 @@ class Answer:
     place: Place
 
 
-def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line | None = None) -> list[Answer]:
+def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line | None = None) -> list[Conclusion]:
     """Returns the answers to the common questions about a run, the most telling first.
 
     Args:
@@ -46,7 +46,7 @@ def story(lines: Sequence[Line], roles: Sequence[str], steps: int, probe: Line |
         _learned(lines),
         *_roles([*lines, probe] if probe else lines, roles),
         _wrong(lines, roles),
-        Answer("What does it say?", "Read its episodes, and the trees it learned from.", "told", "rollouts"),
+        Conclusion("What does it say?", "Read its episodes, and the trees it learned from.", "told", "rollouts"),
         _cost(lines, steps),
     ]
 
@@ -65,34 +65,34 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[min(top, max(0, int(value * len(BLOCKS))))] for value in values[-LONGEST:])
 
 
-def _learned(lines: Sequence[Line]) -> Answer:
+def _learned(lines: Sequence[Line]) -> Conclusion:
     question = "Did it learn?"
     validated = [line for line in lines if "validation/success_low" in line]
     if not validated:
-        return Answer(question, "It has not been validated yet.", "open", "curves")
+        return Conclusion(question, "It has not been validated yet.", "open", "curves")
     first, last = validated[0], validated[-1]
     best = max(reversed(validated), key=lambda line: line["validation/success"])
     start = f"{first['validation/success']:.1%} of validation tasks"
     if len(validated) == 1:
-        return Answer(question, f"It solved {start} at the start; nothing later is known yet.", "open", "curves")
+        return Conclusion(question, f"It solved {start} at the start; nothing later is known yet.", "open", "curves")
     low, high = best["validation/success_low"], best["validation/success_high"]
     reached = f"{best['validation/success']:.1%} ({low:.1%} to {high:.1%}) at step {best['step']:.0f}"
     fallen = last["validation/success_high"] < low
     since = f" Since then it has fallen to {last['validation/success']:.1%}; the best checkpoint is kept."
     if low > first["validation/success_high"]:
         text = f"Yes: it solved {start} at the start and {reached}.{since if fallen else ''}"
-        return Answer(question, text, "bad" if fallen else "good", "curves")
+        return Conclusion(question, text, "bad" if fallen else "good", "curves")
     if last["validation/success_high"] < first["validation/success_low"]:
         text = f"No, it has unlearned: it solved {start} at the start and {last['validation/success']:.1%} now."
-        return Answer(question, text, "bad", "curves")
+        return Conclusion(question, text, "bad", "curves")
     if first["validation/success"] >= CEILING:
         text = f"There was little to learn: it solved {start} at the start already, and at best {reached}."
-        return Answer(question, text, "told", "curves")
+        return Conclusion(question, text, "told", "curves")
     text = f"The difference may be chance: it solved {start} at the start and at best {reached}."
-    return Answer(question, text, "bad", "curves")
+    return Conclusion(question, text, "bad", "curves")
 
 
-def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
+def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Conclusion]:
     """Yields an answer that tells the cost of muting each role, by the latest probe."""
     if len(roles) < 2:
         return
@@ -108,27 +108,27 @@ def _roles(lines: Sequence[Line], roles: Sequence[str]) -> Iterator[Answer]:
             measured.append(probe["step"])
     if not told:
         text = "Not measured yet: it is what muting each role costs (coterie eval RUN --mute ROLE)."
-        yield Answer(question, text, "open", "roles")
+        yield Conclusion(question, text, "open", "roles")
         return
     idle, surely = any(most < LAZY_POINTS for _, most in costs), all(least > 0 for least, _ in costs)
     mark: Mark = "bad" if idle else "good" if surely and len(costs) == len(roles) else "open"
     verdict = {"bad": "No", "good": "Yes", "open": "Not known for every role"}[mark]
     when = " and ".join(f"{step:.0f}" for step in sorted({*measured}))
-    yield Answer(question, f"{verdict}. Change of success at step {when}: {'; '.join(told)}.", mark, "roles")
+    yield Conclusion(question, f"{verdict}. Change of success at step {when}: {'; '.join(told)}.", mark, "roles")
 
 
-def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Answer:
+def _wrong(lines: Sequence[Line], roles: Sequence[str]) -> Conclusion:
     question, now = "Is anything wrong?", concerns(lines, roles)
     made = sum("groups/total" in line for line in lines)
     if not now and made < ENOUGH:
         text = f"No warning holds; those about the balance of roles look back on {ENOUGH} steps, and there are {made}."
-        return Answer(question, text, "open", "warnings")
+        return Conclusion(question, text, "open", "warnings")
     if not now:
-        return Answer(question, "No warning holds at the last step.", "good", "warnings")
-    return Answer(question, " ".join(f"{one.text[:1].upper()}{one.text[1:]}." for one in now), "bad", "warnings")
+        return Conclusion(question, "No warning holds at the last step.", "good", "warnings")
+    return Conclusion(question, " ".join(f"{one.text[:1].upper()}{one.text[1:]}." for one in now), "bad", "warnings")
 
 
-def _cost(lines: Sequence[Line], steps: int) -> Answer:
+def _cost(lines: Sequence[Line], steps: int) -> Conclusion:
     """Returns an answer that tells the steps, the tokens, and where the time went."""
     question = "What did it cost?"
     made = int(max((line["step"] for line in lines), default=0))
@@ -141,7 +141,7 @@ def _cost(lines: Sequence[Line], steps: int) -> Answer:
     if whole:
         shares = [f"{name} {spent[name] / whole:.0%}" for name in ("rollout", "update", "eval") if spent[name]]
         text += f": {', '.join(shares)}" if shares else ""
-    return Answer(question, f"{text}.", "told", "cost")
+    return Conclusion(question, f"{text}.", "told", "cost")
 
 
 def duration(seconds: float) -> str:

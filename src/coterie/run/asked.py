@@ -29,7 +29,7 @@ TASKS = 2
 
 
 @dataclass(slots=True)
-class Asked:
+class Requests:
     """Requests that some tasks of a step make to each policy.
 
     tasks: how many. waves: questions that are answered side by side. samples: replies that it learns from. cut: whether
@@ -47,7 +47,7 @@ class Estimate(Engine):
 
     def __init__(self, policies: Mapping[str, Policy], config: Config) -> None:
         super().__init__(policies, config.engine)
-        self.asked = Asked(min(TASKS, config.train.tasks_per_step))
+        self.asked = Requests(min(TASKS, config.train.tasks_per_step))
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """Returns a prompt's tokens; where there is no tokenizer here, as many as its letters make likely."""
@@ -83,13 +83,13 @@ class Estimate(Engine):
         )
 
 
-class Noted(Engine):
+class RecordingEngine(Engine):
     """An engine that passes requests on to another one, and keeps requests and replies."""
 
     def __init__(self, engine: Engine, tasks: int) -> None:
         super().__init__(engine.policies, engine.config)
         self.engine = engine
-        self.asked = Asked(tasks)
+        self.asked = Requests(tasks)
 
     def render(self, policy: str, role: str, prompt: LoggedPrompt) -> tuple[int, ...]:
         """Returns a prompt's tokens as the other engine renders them."""
@@ -127,7 +127,7 @@ class Inside(Play):
         raise Unavailable("plan", "nothing outside runs before a run does")
 
 
-def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling) -> Asked:
+def asked_by(config: Config, policies: Mapping[str, Policy], sampling: Sampling) -> Requests:
     """Returns the requests that tasks of a step make if every reply is as long as it may be.
 
     A policy that nobody asked, because nothing sensible was said, is taken to be asked what all the others are.

@@ -16,7 +16,7 @@ from coterie.checks.rehearsal import rehearse
 from coterie.config.settings import Config
 from coterie.kernel.loops import drive
 from coterie.kernel.play import Play
-from coterie.run.asked import Noted
+from coterie.run.asked import RecordingEngine
 from coterie.run.folder import Run
 from coterie.run.measured import graded
 from coterie.run.plan import CONTEXT, Plan, plan, process_bytes, with_optimizer
@@ -84,7 +84,7 @@ def dry_run(config: Config, tasks: int = TASKS, progress: Callable[[str], None] 
     progress("loading the models")
     models = TeamModels(with_optimizer("lr", STILL)(config), training=True)
     with models:
-        engine = Noted(models.engine, tasks)
+        engine = RecordingEngine(models.engine, tasks)
         sampling = config.sampling()
         play = Play(config.environment, config.team, engine, seed=settings.seed, sampling=sampling, trial=True)
         progress(f"sampling {tasks} {'task' if tasks == 1 else 'tasks'}")

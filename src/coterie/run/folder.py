@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from coterie.bounded import TooMuch, content, unpacked
 from coterie.config.resolve import resolve
 from coterie.config.settings import Config, TrainConfig
-from coterie.config.toml import LARGEST, Source, read
+from coterie.config.toml import LARGEST, ConfigSource, read
 from coterie.engines.remote import LIMITS
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.cursor import Cursor
@@ -110,7 +110,7 @@ class Run:
         """
         return self._read()[1].data
 
-    def _read(self) -> tuple[bytes, Source]:
+    def _read(self) -> tuple[bytes, ConfigSource]:
         """Returns the config as it is written, and its settings: read once, so that what is trusted is what is run."""
         try:
             written = content(self.folder / "config.toml", LARGEST)
@@ -152,7 +152,7 @@ class Run:
         """Raises ConfigError if the run is somebody else's, and what it names was not trusted."""
         self._trusted()
 
-    def _trusted(self, overrides: Sequence[str] = ()) -> Source:
+    def _trusted(self, overrides: Sequence[str] = ()) -> ConfigSource:
         written, source = self._read()
         trust.check(self.folder, source.data, written)
         return read(self.folder / "config.toml", overrides, written=written) if overrides else source

@@ -30,7 +30,7 @@ MOST_ODD = 1000
 """Maximum number of missing steps that are listed."""
 
 
-class Entry(NamedTuple):
+class LedgerLine(NamedTuple):
     """A sample in the ledger. id: of its place and draw, the same whenever it is drawn again. engine: that drew it."""
 
     id: str
@@ -45,13 +45,13 @@ class Entry(NamedTuple):
     digest: str
 
 
-def entries(request: Request, samples: Iterable[Sample], engine: str) -> Iterator[Entry]:
+def entries(request: Request, samples: Iterable[Sample], engine: str) -> Iterator[LedgerLine]:
     """Yields the ledger's entries of the samples that answer a request."""
     for sample in samples:
         told = struct.pack(f"{len(sample.completion_ids)}q", *sample.completion_ids)
         told += struct.pack(f"{len(sample.logprobs)}d", *sample.logprobs)
         digest = hashlib.sha256(told).hexdigest()[:12]
-        yield Entry(
+        yield LedgerLine(
             name_of(sample), *request.key, sample.policy, sample.version, engine, len(sample.completion_ids), digest
         )
 
@@ -108,7 +108,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(slots=True)
-class Audit:
+class Balance:
     """Result of checking a ledger. odd: faults, in words; empty: every sample drawn has ended, and once.
 
     open: samples of steps that the run has not learned. ahead: how many steps may be played ahead.
@@ -147,7 +147,7 @@ class Audit:
         return "\n".join(lines)
 
 
-def audit(folder: Path, learned: int = 0) -> Audit:
+def audit(folder: Path, learned: int = 0) -> Balance:
     """Checks a run's ledger, and returns counts of its samples with all that is odd.
 
     Args:
@@ -156,7 +156,7 @@ def audit(folder: Path, learned: int = 0) -> Audit:
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
-    told, steps, first = Audit(), dict[int, _Step](), learned
+    told, steps, first = Balance(), dict[int, _Step](), learned
     for line in read(folder):
         try:
             if line["at"] == "began":
@@ -176,7 +176,7 @@ def audit(folder: Path, learned: int = 0) -> Audit:
     return told
 
 
-def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Audit) -> dict[int, _Step]:
+def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Balance) -> dict[int, _Step]:
     """Returns the steps after one more event, which is counted in `told`."""
     if line["at"] == "began":
         told.incarnations += 1
@@ -199,7 +199,7 @@ def _folded(line: Mapping[str, Any], steps: dict[int, _Step], told: Audit) -> di
         if line["at"] == "lost":
             told.lost[line["reason"]] += 1
         elif there:
-            step.come([Entry(*entry) for entry in line["samples"]], line["step"], told)
+            step.come([LedgerLine(*entry) for entry in line["samples"]], line["step"], told)
     return steps
 
 
@@ -208,20 +208,20 @@ class _Step:
     """Events of one step, collected while a ledger is read."""
 
     under_way: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    drawn: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    drawn: dict[str, LedgerLine] = field(default_factory=dict[str, LedgerLine])
     trained: dict[str, str] = field(default_factory=dict[str, str])
     dropped: dict[str, str] = field(default_factory=dict[str, str])
     settled: bool = False
     ahead: int = 0
 
-    def come(self, samples: list[Entry], step: int, told: Audit) -> None:
+    def come(self, samples: list[LedgerLine], step: int, told: Balance) -> None:
         """Adds the samples of an attempt that came back."""
         for entry in samples:
             if entry.id in self.drawn:
                 told.odd.append(f"step {step + 1}: sample {entry.id} of task {entry.task} was drawn twice")
             self.drawn[entry.id] = entry
 
-    def settle(self, line: Mapping[str, Any], told: Audit) -> None:
+    def settle(self, line: Mapping[str, Any], told: Balance) -> None:
         """Notes which samples were trained, and which were dropped and why."""
         if self.settled:
             told.odd.append(f"step {line['step'] + 1} was settled twice")
@@ -239,7 +239,7 @@ class _Step:
                     told.odd.append(f"step {line['step'] + 1}: sample {each} was dropped twice")
                 self.dropped[each] = reason
 
-    def count(self, number: int, told: Audit) -> None:
+    def count(self, number: int, told: Balance) -> None:
         """Adds a step's counts and faults to the audit."""
         if not self.settled:  # of a run that goes on, or was killed
             told.open += len(self.drawn)

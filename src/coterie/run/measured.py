@@ -22,7 +22,7 @@ from coterie.models.lean import Bases, usual_layers
 from coterie.models.memory import GIB
 from coterie.models.meter import Meter, storage_of
 from coterie.models.shapes import Shapes
-from coterie.run.asked import Asked
+from coterie.run.asked import Requests
 
 T = TypeVar("T")
 BUSY = 0.4
@@ -97,7 +97,7 @@ class Measured:
         shapes: Shapes,
         machine: Machine,
         process: int,
-        asked: Asked,
+        asked: Requests,
     ) -> None:
         self.config = config
         self.policies = policies

@@ -12,7 +12,7 @@ from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
 from coterie.kernel.team import Graded, teaches
 from coterie.learning.batch import Learned
-from coterie.memory.evolve import Episode
+from coterie.memory.evolve import FinishedEpisode
 from coterie.memory.store import Store
 from coterie.run.evaluate import Evaluation
 from coterie.run.records import Played
@@ -131,7 +131,7 @@ def update_metrics(experience: Mapping[str, Sequence[Graded]], learned: Mapping[
     return line
 
 
-def memory_metrics(store: Store, episodes: Sequence[Episode], counts: Mapping[str, int]) -> dict[str, float]:
+def memory_metrics(store: Store, episodes: Sequence[FinishedEpisode], counts: Mapping[str, int]) -> dict[str, float]:
     """Returns metrics of memory: its size, its last evolution, and success with and without it."""
     line: dict[str, float] = {"memory/entries": len(store.entries)}
     line |= {f"memory/{what}": count for what, count in sorted(counts.items())}

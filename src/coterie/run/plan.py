@@ -27,7 +27,7 @@ from coterie.models.load import layers_of
 from coterie.models.memory import GIB
 from coterie.models.shapes import Shapes
 from coterie.registry import find
-from coterie.run.asked import Asked, asked_by
+from coterie.run.asked import Requests, asked_by
 from coterie.run.measured import KEPT, Measured, Share
 from coterie.run.past import whose
 from coterie.run.policies import Policies, pick_device
@@ -93,7 +93,7 @@ class Plan:
 
 
 def plan(
-    config: Config, machine: Machine | None = None, *, asked: Asked | None = None, process: int | None = None
+    config: Config, machine: Machine | None = None, *, asked: Requests | None = None, process: int | None = None
 ) -> list[Plan]:
     """Returns plans of what a run takes of each device that its policies name.
 
@@ -220,7 +220,7 @@ def check_fits(config: Config) -> None:
     if all(policy.kind in ("past", "remote") or _small(policy.model) for policy in config.policies.values()):
         return
     process = process_bytes()
-    for _, each in _devices(config, None, *_shaped(config), process, Asked(1)):
+    for _, each in _devices(config, None, *_shaped(config), process, Requests(1)):
         taken = each.process + sum(sum(memory.values()) for memory in each.fixed.values())
         if taken > USABLE * each.machine.memory:
             raise ConfigError(
@@ -322,7 +322,7 @@ def _devices(
     shapes: Shapes,
     policies: Mapping[str, Policy],
     process: int,
-    asked: Asked,
+    asked: Requests,
 ) -> Iterator[tuple[str, Measured]]:
     """Yields each device of a run, with measurements of its policies."""
     devices: dict[str, dict[str, Policy]] = {}

@@ -46,7 +46,7 @@ Answer = tuple[Literal["done", "refused", "failed"], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankStart:
     """Facts that a rank is told before it begins.
 
     config: TOML of the run. policies: those it learns. meet: where the ranks meet, as torch.distributed has it.
@@ -87,7 +87,7 @@ class RankedLearner:
             for name, policy in self.policies.items():
                 policy.model.take(checkpoint / "policies" / name)
         meet = f"file://{self._folder.name}/store"
-        place = Place(config.toml(), config.team.trained, 0, self._size, meet, device, checkpoint)
+        place = RankStart(config.toml(), config.team.trained, 0, self._size, meet, device, checkpoint)
         self._ranks = [_Rank(replace(place, rank=rank)) for rank in range(self._size)]
         by_name = {f"rank {rank.number} of the learner": rank for rank in self._ranks}
         self._lookout = Lookout(list(by_name), lambda name: by_name[name].heard(), _killed)
@@ -159,7 +159,7 @@ class RankedLearner:
 class _Rank:
     """A rank's process, as the run's process sees it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RankStart) -> None:
         ours, theirs = socket.socketpair()
         self.number = place.rank
         self._looks = 0
@@ -216,7 +216,7 @@ def serve(handle: int) -> None:
     connection = Connection(handle)
     from coterie.learning.fsdp import Sharded  # torch.distributed takes a second to load
 
-    place: Place = connection.recv()
+    place: RankStart = connection.recv()
     with contextlib.suppress(EOFError):
         try:
             if place.device == "cuda":
@@ -234,7 +234,7 @@ def serve(handle: int) -> None:
     os._exit(0)  # gloo's threads abort a process that waits for them
 
 
-def learner_of(place: Place, ranks: Ranks) -> LocalLearner:
+def learner_of(place: RankStart, ranks: Ranks) -> LocalLearner:
     """Returns the learner of a rank."""
     config = load_config(tomllib.loads(place.config))
     device = f"cuda:{torch.cuda.current_device()}" if place.device == "cuda" else place.device

@@ -34,7 +34,7 @@ from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
-from coterie.memory.evolve import Episode, evolve, told_by
+from coterie.memory.evolve import FinishedEpisode, evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.memory.store import MemoryConfig, Store
 from coterie.models.files import POLICIES
@@ -153,7 +153,7 @@ def _train(
                 save()
             interrupts.busy = f"step {step + 1}"
             recall = Recall(store, memory, training=True, seed=config.seed) if memory and memory.mode != "off" else None
-            episodes: list[Episode] = []
+            episodes: list[FinishedEpisode] = []
             graded = [
                 _graded(lesson, model, render)
                 for index in range(config.tasks_per_step)
@@ -186,7 +186,7 @@ def lessons(
     seed: int,
     index: int,
     recall: Recall | None = None,
-    episodes: list[Episode] | None = None,
+    episodes: list[FinishedEpisode] | None = None,
 ) -> Iterator[Lesson]:
     """Yields the demonstrations of one train task.
 

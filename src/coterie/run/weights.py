@@ -14,7 +14,7 @@ import torch
 
 from coterie import ram
 from coterie.config.settings import Config, PolicyConfig
-from coterie.engines.remote import RemoteEngine, RemotePolicy, Server
+from coterie.engines.remote import PolicyServer, RemoteEngine, RemotePolicy
 from coterie.engines.routed import RoutedEngine
 from coterie.kernel.loops import Hosted
 from coterie.learning.learner import Learner
@@ -177,7 +177,7 @@ def spending(run: Run) -> Iterator[str]:
     """Yields a line for each policy that a server plays: the calls, tokens and USD that a run has spent so far."""
     for name, policy in run.config.policies.items():
         if policy.kind == "remote":
-            purse = Server(_remote(name, policy, folder=run.folder, counted=True)).purse
+            purse = PolicyServer(_remote(name, policy, folder=run.folder, counted=True)).purse
             cost = purse.spent
             yield (
                 f"policy {name}: {cost.calls} calls, {cost.prompt_tokens:,} + {cost.completion_tokens:,} tokens, "

@@ -38,7 +38,7 @@ Expansion = Literal["all", "greedy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExpansionPlan:
     """Settings of the expansion of a task.
 
     max_nodes: with "all", more nodes are an error. max_joint_actions: with "cross", a node that would have more of them
@@ -68,7 +68,7 @@ class _Played:
         return self.now.total + self.later
 
 
-async def expand(play: Play, task: Task, plan: Plan) -> Collected:
+async def expand(play: Play, task: Task, plan: ExpansionPlan) -> Collected:
     """Returns the groups of every node, and one whole episode: the first joint actions' ("all"), or the spine.
 
     Branches lost to faults are missing from their groups; a group left with one member is dropped and counted.
@@ -81,7 +81,9 @@ async def expand(play: Play, task: Task, plan: Plan) -> Collected:
     return Collected(groups, (root.log,) if root.log.outcome else ())
 
 
-async def _node(play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float) -> tuple[tuple[Group, ...], float]:
+async def _node(
+    play: Play, cursor: Cursor, point: Point, plan: ExpansionPlan, weight: float
+) -> tuple[tuple[Group, ...], float]:
     """Returns the groups from a point on, and the mean return of its joint actions; the cursor plays on to the end."""
     if point.after_external:
         return await _unbranched(play, cursor, point, plan, weight)
@@ -136,7 +138,7 @@ def _nodes(depth: int, joints: int) -> int:
 
 
 async def _play_on(
-    play: Play, cursor: Cursor, point: Point, answers: Sequence[Mapping[str, Reply]], plan: Plan, weight: float
+    play: Play, cursor: Cursor, point: Point, answers: Sequence[Mapping[str, Reply]], plan: ExpansionPlan, weight: float
 ) -> tuple[list[_Played | Unavailable], float | None]:
     """Plays every joint action on; returns the results, and the greedy one's return where groups are judged by it.
 
@@ -161,7 +163,7 @@ async def _play_on(
     return rest, greedy.total
 
 
-def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
+def _joints(roles: Sequence[str], plan: ExpansionPlan) -> list[dict[str, int]]:
     """Returns the draw that each role plays, for every joint action.
 
     If the team of this point would make more than `max_joint_actions`, they are aligned. Replies can decide how large a
@@ -174,7 +176,7 @@ def _joints(roles: Sequence[str], plan: Plan) -> list[dict[str, int]]:
 
 
 async def _branch(
-    play: Play, cursor: Cursor, point: Point, answer: Mapping[str, Reply], plan: Plan, weight: float
+    play: Play, cursor: Cursor, point: Point, answer: Mapping[str, Reply], plan: ExpansionPlan, weight: float
 ) -> _Played:
     """Plays a joint action and what follows it: a node ("all"), or one episode of the team as it is ("greedy")."""
     await cursor.advance()
@@ -190,13 +192,13 @@ async def _branch(
     return _Played(now, plan.discount * ahead, groups)
 
 
-async def _greedy(play: Play, cursor: Cursor, point: Point, plan: Plan) -> _Played:
+async def _greedy(play: Play, cursor: Cursor, point: Point, plan: ExpansionPlan) -> _Played:
     """Plays the greedy joint action, and greedily after it."""
     await play.run(cursor, temperature=0.0)
     return _discounted(cursor, point, plan)
 
 
-def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
+def _discounted(cursor: Cursor, point: Point, plan: ExpansionPlan) -> _Played:
     """Returns the discounted value of an episode from a point on."""
     events, start = cursor.since(point.index), point.index
     end = start + sum(isinstance(event, Asked) for event in events)
@@ -205,7 +207,7 @@ def _discounted(cursor: Cursor, point: Point, plan: Plan) -> _Played:
 
 
 async def _unbranched(
-    play: Play, cursor: Cursor, point: Point, plan: Plan, weight: float
+    play: Play, cursor: Cursor, point: Point, plan: ExpansionPlan, weight: float
 ) -> tuple[tuple[Group, ...], float]:
     """Plays a point after the world has changed: one joint action, no group."""
     draws = await play.ask(cursor, point)

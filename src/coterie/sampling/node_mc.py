@@ -36,7 +36,7 @@ Nodes = Literal["all", "uniform", "per_agent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NodePlan:
     """Settings of the sampling of a task.
 
     bases: base episodes. nodes: which decisions of a base are nodes; num_nodes: how many, of the episode
@@ -75,7 +75,7 @@ class _Tail:
     last: bool
 
 
-async def node_mc(play: Play, task: Task, plan: Plan) -> Collected:
+async def node_mc(play: Play, task: Task, plan: NodePlan) -> Collected:
     """Returns the groups of all nodes of all base episodes, and the bases' logs.
 
     Continuations lost to faults are missing from their alternative; an alternative without any is
@@ -89,7 +89,7 @@ async def node_mc(play: Play, task: Task, plan: Plan) -> Collected:
     return Collected(groups, tuple(log for outcome in kept for log in outcome.logs))
 
 
-async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
+async def _base(play: Play, task: Task, number: int, plan: NodePlan) -> Collected:
     base = play.start(task, number)
     decisions: list[_Decision] = []
     while (point := await base.advance()) is not None:
@@ -113,7 +113,7 @@ async def _base(play: Play, task: Task, number: int, plan: Plan) -> Collected:
     return Collected(groups, (base.log,))
 
 
-def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Decision]:
+def chosen(decisions: Sequence[_Decision], plan: NodePlan, rng: Random) -> list[_Decision]:
     """Returns the decisions that are nodes, in their order; drawn without a look at what they came to."""
     if plan.nodes == "all":
         return list(decisions)
@@ -127,7 +127,7 @@ def chosen(decisions: Sequence[_Decision], plan: Plan, rng: Random) -> list[_Dec
     return [replace(decisions[at], weight=weight) for at, weight in sorted(weights.items())]
 
 
-async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[Group]:
+async def _node(play: Play, base: Cursor, node: _Decision, plan: NodePlan) -> list[Group]:
     """Returns the group of one node; none when one would change the world, or faults left fewer than two."""
     index = node.point.index
     branch = f"{index}.{node.speaker}"
@@ -166,7 +166,7 @@ async def _node(play: Play, base: Cursor, node: _Decision, plan: Plan) -> list[G
 
 
 async def _alternative(
-    play: Play, base: Cursor, node: _Decision, sample: Sample, branch: str, number: int, plan: Plan
+    play: Play, base: Cursor, node: _Decision, sample: Sample, branch: str, number: int, plan: NodePlan
 ) -> list[_Tail]:
     """Plays an alternative's continuations. Raises: Unavailable: it would change the world, or cannot be played."""
     index = node.point.index
@@ -190,7 +190,7 @@ async def _alternative(
 
 
 async def _continuation(
-    play: Play, fork: Cursor, node: _Decision, answer: dict[str, Reply], at: int, number: int, plan: Plan
+    play: Play, fork: Cursor, node: _Decision, answer: dict[str, Reply], at: int, number: int, plan: NodePlan
 ) -> _Tail:
     await fork.advance()
     fork.answer(answer, chance=number * plan.continuations + at)
@@ -198,7 +198,7 @@ async def _continuation(
     return _tail(fork.since(node.point.index), node.point.index, node.speaker, plan)
 
 
-def _tail(events: Sequence[Event], index: int, speaker: str, plan: Plan) -> _Tail:
+def _tail(events: Sequence[Event], index: int, speaker: str, plan: NodePlan) -> _Tail:
     asked = sum(event.kind == "asked" for event in events)
     return _Tail(value(events, index, speaker, "episode", plan.team_weight, first=index), asked == 1)
 

@@ -24,10 +24,10 @@ from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
 from coterie.sandbox.border import Message
 from coterie.sandbox.cgroups import level
 from coterie.sandbox.plain import encode
-from coterie.sandbox.remembered import Remembered, decided
+from coterie.sandbox.remembered import ResultCache, decided
 from coterie.sandbox.trial import MOST_TIMEOUTS, Trial, outcome
 from coterie.sandbox.values import same, written
-from coterie.sandbox.worker import Pool, Worker
+from coterie.sandbox.worker import SandboxPool, SandboxWorker
 
 __all__ = [
     "BACKENDS",
@@ -49,13 +49,13 @@ Answer = dict[str, Any]
 """An answer of a program: its status, and value, output, message and the like where there are any."""
 LONGEST_PROGRAM = 1 << 16
 """Maximum number of characters of a program."""
-REMEMBERED = Remembered()
+REMEMBERED = ResultCache()
 
 
 @Once
-def pool(box: Box) -> Pool:
+def pool(box: Box) -> SandboxPool:
     """Returns the process's warm sandboxes of one kind."""
-    return Pool(box)
+    return SandboxPool(box)
 
 
 def check(box: Box) -> None:
@@ -89,7 +89,7 @@ def calls(box: dict[str, Any], program: str, asked: list[list[Any]]) -> list[Ans
         an answer each, with the `value` a call returned; a program that does not load answers for all.
     """
 
-    def answers(worker: Worker) -> list[Answer]:
+    def answers(worker: SandboxWorker) -> list[Answer]:
         loaded = worker.load(program)
         if loaded["status"] != "loaded":
             return [_answer(loaded)] * len(asked)
@@ -112,14 +112,14 @@ def runs(box: dict[str, Any], program: str, stdins: list[str]) -> list[Answer]:
     if any(len(text) > most for text in stdins):
         raise ConfigError(f"a test's standard input is longer than environment.stdin_kb = {most >> 10}; set it higher")
 
-    def answers(worker: Worker) -> list[Answer]:
+    def answers(worker: SandboxWorker) -> list[Answer]:
         return _patiently(lambda text: _answer(worker.run(program, text)), [[text] for text in stdins])
 
     return _remembered("runs", box, program, stdins, answers)
 
 
 def _remembered(
-    what: str, box: dict[str, Any], program: str, asked: list[Any], answers: Callable[[Worker], list[Answer]]
+    what: str, box: dict[str, Any], program: str, asked: list[Any], answers: Callable[[SandboxWorker], list[Answer]]
 ) -> list[Answer]:
     """Returns a program's answers: earlier ones, if it was asked the same and nothing else had a part in them."""
     if refused := _refused(program):

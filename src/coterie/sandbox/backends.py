@@ -95,7 +95,7 @@ class Started:
     """A keeper that has been started. group: its control group, if it has one. folder: to be removed afterwards."""
 
     process: subprocess.Popen[bytes]
-    group: cgroups.Group | None = None
+    group: cgroups.ControlGroup | None = None
     folder: str = ""
 
     def starved(self) -> bool:

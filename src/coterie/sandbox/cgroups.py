@@ -28,7 +28,7 @@ REMOVED_S = 2.0
 _numbers = itertools.count()
 
 
-class Group:
+class ControlGroup:
     """The control group of one sandbox."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ class Group:
             time.sleep(0.001)
 
 
-def group(box: Box) -> Group | None:
+def group(box: Box) -> ControlGroup | None:
     """Returns a new group with a sandbox's limits; None if none can be had."""
     parent = home()
     if parent is None:
@@ -75,7 +75,7 @@ def group(box: Box) -> Group | None:
     for name, most in limits.items():
         if (folder / name).exists():
             (folder / name).write_text(str(most))
-    return Group(folder)
+    return ControlGroup(folder)
 
 
 @lru_cache

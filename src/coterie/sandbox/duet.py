@@ -14,7 +14,7 @@ from coterie.sandbox.border import FAILURES, Message
 from coterie.sandbox.remote import NAMING, OPERATIONS, PASSED, PLAIN
 from coterie.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
 from coterie.sandbox.values import acting, same
-from coterie.sandbox.worker import Worker
+from coterie.sandbox.worker import SandboxWorker
 
 MOST_CALLS = 1_000
 """Maximum number of calls of one test."""
@@ -30,7 +30,7 @@ NOTHING: Message = {"status": "returned", "value": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PartnerAnswer:
     """An answer of the partner to a call, with the call's arguments.
 
     args: of the call, before those of the call that gave the function. values: what it returned, and what its arguments
@@ -55,7 +55,7 @@ Swap = Callable[[int, Sequence[Any], Message], Message]
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Exchange:
     """A call of the caller's function, with all that the partner answered in it.
 
     answer: how it ended. told: what the partner answered, in truth, first while the caller was loaded. drawn: what its
@@ -63,8 +63,8 @@ class Played:
     """
 
     answer: Message
-    told: tuple[Told, ...] = ()
-    drawn: tuple[Told, ...] = ()
+    told: tuple[PartnerAnswer, ...] = ()
+    drawn: tuple[PartnerAnswer, ...] = ()
 
 
 class Duet:
@@ -82,7 +82,7 @@ class Duet:
     """
 
     def __init__(
-        self, caller: Worker, partner: Worker, *, text: str, other: str, name: str, called: str, eye: str,
+        self, caller: SandboxWorker, partner: SandboxWorker, *, text: str, other: str, name: str, called: str, eye: str,
         watched: str = "",
     ):  # fmt: skip
         self.caller = caller
@@ -96,12 +96,12 @@ class Duet:
         self._late = 0
         self._left = 0
         self._swap: Swap | None = None
-        self._told: list[Told] = []
+        self._told: list[PartnerAnswer] = []
         self._said: list[Any] = []
         self._outer: list[list[Any]] = []
         self._given: dict[int, tuple[Any, ...]] = {}
         self._drawn: dict[int, list[Any]] = {}
-        self._at_load: tuple[list[Told], dict[int, tuple[Any, ...]]] = ([], {})
+        self._at_load: tuple[list[PartnerAnswer], dict[int, tuple[Any, ...]]] = ([], {})
 
     def begin(self, swap: Swap | None = None, *, watch: bool = False) -> bool:
         """Loads both programs anew, with no memory of what was played before; returns True if both load.
@@ -128,20 +128,20 @@ class Duet:
         """True if one of the sandboxes answers no more, which says nothing of the programs."""
         return self.caller.dead or self.partner.dead
 
-    def play(self, args: Sequence[Any], swap: Swap | None = None, most: int = MOST_CALLS) -> Played:
+    def play(self, args: Sequence[Any], swap: Swap | None = None, most: int = MOST_CALLS) -> Exchange:
         """Calls the caller's function with some arguments, as `encode` writes them. most: calls of the partner's."""
         told, given = self._at_load
         self._swap, self._told, self._said, self._left = swap, list(told), [], most
         self._given, self._drawn, self._outer = dict(given), {}, []
         if self._late >= MOST_TIMEOUTS:
-            return Played({"status": "timeout"})
+            return Exchange({"status": "timeout"})
         message = self.caller.call(PASSING, name=self.name, args=args, kwargs={})
         answer = self._settled(self.caller, message, 0)
         if answer["status"] == "returned":
             answer = {**answer, "value": self._home(answer["value"])}
         self._late += answer["status"] == "timeout"
-        drawn = [Told(self._given.get(number, ()), (items,)) for number, items in self._drawn.items()]
-        return Played(answer, tuple(self._told), tuple(drawn))
+        drawn = [PartnerAnswer(self._given.get(number, ()), (items,)) for number, items in self._drawn.items()]
+        return Exchange(answer, tuple(self._told), tuple(drawn))
 
     def directly(self, args: Sequence[Any]) -> list[Any]:
         """Calls the partner alone with some arguments; it may call nothing.
@@ -163,7 +163,7 @@ class Duet:
                 value = [item["value"] for item in returned]
         return [value, *after(args, message)]
 
-    def _settled(self, side: Worker, message: Message, depth: int) -> Message:
+    def _settled(self, side: SandboxWorker, message: Message, depth: int) -> Message:
         """Returns a side's last message, once all that it asks of the other has been answered."""
         while message["status"] == "asked":
             self._left -= 1
@@ -191,7 +191,7 @@ class Duet:
         handed = asked["args"][names:] if asked["verb"] in HANDING else []
         if not all(any(same(arg_before, arg) for arg_before in outer) for arg in handed):
             told: Message = {"status": "returned", "value": {"tuple": handed}}
-            self._told.append(Told(tuple(outer), (told["value"],)))
+            self._told.append(PartnerAnswer(tuple(outer), (told["value"],)))
             if self._swap is not None:
                 told = self._swap(len(self._told) - 1, outer, told)
             if told["status"] in FAILURES:
@@ -217,7 +217,7 @@ class Duet:
             drawn.append(reply["value"])
             for number in acting(list(values)):
                 self._given.setdefault(number, args)
-            self._told.append(Told(args, values))
+            self._told.append(PartnerAnswer(args, values))
         # Two objects, or two attributes of one, are told apart: else all of them would be replaced alike.
         which = (*args, target, *asked["args"]) if verb in OPERATIONS.keys() - PASSED.keys() else args
         return reply if self._swap is None else self._swap(len(self._told) - 1, which, reply)

@@ -103,13 +103,13 @@ class Keeper:
         self.watch = self.watched()
         self.next_line()
 
-    def watched(self) -> Watch:
+    def watched(self) -> TimeLeft:
         """Returns a watch of the program's time from now: that of one test, and no more than is left of all."""
         ended = resource.getrusage(
             resource.RUSAGE_CHILDREN
         )  # these are programs that have ended; the keeper has no other children
         left = self.settings["total_s"] - ended.ru_utime - ended.ru_stime - cpu_of(self.pid)
-        return Watch(self.pid, min(self.settings["cpu_s"], left), self.settings["wall_s"])
+        return TimeLeft(self.pid, min(self.settings["cpu_s"], left), self.settings["wall_s"])
 
     def tell(self, line: str, fresh: bool) -> None:
         """Hands a line to the program and sends the host its next one. fresh: its CPU time begins anew."""
@@ -166,7 +166,7 @@ class Keeper:
             os.close(number)
         self.to = self.of = -1
         pid, self.pid = self.pid, 0
-        _, status = reaped(pid, Watch(pid, patience_s, patience_s))
+        _, status = reaped(pid, TimeLeft(pid, patience_s, patience_s))
         return os.waitstatus_to_exitcode(status)
 
     def run(self, source: str, stdin: str) -> None:
@@ -255,7 +255,7 @@ def opened(path: str) -> bool:
     return folder
 
 
-class Watch:
+class TimeLeft:
     """The time that a process may still take from now: of CPU time, where the system tells it, and of the clock.
 
     The clock's limit is for who sleeps: what works although it is given little of a busy machine has longer.
@@ -282,7 +282,7 @@ def cpu_of(pid: int) -> float:
         return 0.0
 
 
-def reaped(pid: int, watch: Watch) -> tuple[bool, int]:
+def reaped(pid: int, watch: TimeLeft) -> tuple[bool, int]:
     """Waits for a process, and ends it when its time is over.
 
     Returns:

@@ -108,7 +108,7 @@ READS = re.compile(r"\{[^{}:!]*[.\[]")
 """Pattern of a field in a format that reads an attribute or an item."""
 
 
-class Remembered:
+class ResultCache:
     """A cache of texts by key, the least recently used forgotten first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from coterie.sandbox.border import FAILURES, Message
 from coterie.sandbox.values import acting
-from coterie.sandbox.worker import Worker
+from coterie.sandbox.worker import SandboxWorker
 
 MOST_MESSAGES = 100_000
 """Maximum number of messages of one trial."""
@@ -30,7 +30,7 @@ class Trial:
         calls: how many calls of it are noted.
     """
 
-    def __init__(self, judge: Worker, worker: Worker, name: str, calls: int) -> None:
+    def __init__(self, judge: SandboxWorker, worker: SandboxWorker, name: str, calls: int) -> None:
         self.judge = judge
         self.worker = worker
         self.name = name

@@ -31,7 +31,7 @@ MOST_SAID, MOST_WRITTEN = 2, 8
 GONE: Message = {"status": "error", "message": "its sandbox ended"}
 
 
-class Worker:
+class SandboxWorker:
     """One sandbox, as the host uses it. Once its keeper has failed to answer it is dead, and every answer says why."""
 
     def __init__(self, box: Box) -> None:
@@ -259,20 +259,20 @@ class Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-class Pool:
+class SandboxPool:
     """Sandboxes that have been started and wait, each for the one program it will ever run."""
 
     def __init__(self, box: Box, size: int | None = None) -> None:
         """Keeps `size` sandboxes waiting; without a size, one per core."""
         self.box = box
-        self._ready: queue.Queue[Worker | Exception] = queue.Queue(size or os.cpu_count() or 1)
+        self._ready: queue.Queue[SandboxWorker | Exception] = queue.Queue(size or os.cpu_count() or 1)
         self._closed = threading.Event()
         # A sandbox dies with the thread that started it, so that none outlives this process: a thread of its own.
         self._starter = threading.Thread(target=self._start, daemon=True, name="sandboxes")
         self._starter.start()
 
     @contextlib.contextmanager
-    def worker(self) -> Iterator[Worker]:
+    def worker(self) -> Iterator[SandboxWorker]:
         """Yields a fresh sandbox, which is closed afterwards.
 
         Raises:
@@ -293,13 +293,13 @@ class Pool:
         while self._starter.is_alive() or not self._ready.empty():
             with contextlib.suppress(queue.Empty):
                 worker = self._ready.get(timeout=0.05)
-                if isinstance(worker, Worker):
+                if isinstance(worker, SandboxWorker):
                     worker.close()
 
     def _start(self) -> None:
         while not self._closed.is_set():
             try:
-                worker: Worker | Exception = Worker(self.box)
+                worker: SandboxWorker | Exception = SandboxWorker(self.box)
             except Exception as error:  # raised in the thread that waits for the worker
                 worker = error
             self._ready.put(worker)

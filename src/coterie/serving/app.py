@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from coterie.kernel.safe import one_line
-from coterie.protocol.chat import Chat, Refused, failed, pieces, read, whole
+from coterie.protocol.chat import Chat, RequestRefused, failed, pieces, read, whole
 from coterie.protocol.http import body_of, check_host, check_key, refusal, unless_left
 from coterie.serving.desk import Desk
 
@@ -45,7 +45,7 @@ class Endpoint:
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
             Route("/{path:path}", self.elsewhere, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
         ]
-        return Starlette(routes=routes, exception_handlers={Refused: self._refused, Exception: self._bug})
+        return Starlette(routes=routes, exception_handlers={RequestRefused: self._refused, Exception: self._bug})
 
     async def models(self, request: Request) -> Response:
         """Returns all models, or one."""
@@ -69,7 +69,9 @@ class Endpoint:
         """Refuses a request for any other path, and says where things are."""
         self._check(request)
         path = one_line(request.url.path)
-        raise Refused(f"nothing is at {path:.80}: POST /v1/chat/completions, GET /v1/models", status=404, code="path")
+        raise RequestRefused(
+            f"nothing is at {path:.80}: POST /v1/chat/completions, GET /v1/models", status=404, code="path"
+        )
 
     def _check(self, request: Request) -> None:
         """Raises Refused if a request has the wrong key, or comes under another host's name."""
@@ -81,23 +83,23 @@ class Endpoint:
         try:
             for piece in pieces(asked, await self.desk.answer(asked), number):
                 yield piece
-        except Refused as refused:
+        except RequestRefused as refused:
             yield failed(refused)
         except Exception as error:
             yield failed(self._told(error))
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
+        assert isinstance(error, RequestRefused)
         return refusal(error)
 
     async def _bug(self, request: Request, error: Exception) -> Response:
         return await self._refused(request, self._told(error))
 
-    def _told(self, error: Exception) -> Refused:
+    def _told(self, error: Exception) -> RequestRefused:
         """Tells of a bug here, and returns the refusal that the client is sent."""
         if not isinstance(error, ClientDisconnect):
             self._tell(one_line(f"{type(error).__name__}: {error}"))
-        return Refused("it failed here; its log says why", status=500, code="bug")
+        return RequestRefused("it failed here; its log says why", status=500, code="bug")
 
 
 def _card(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from coterie.kernel.episode import LoggedPrompt
 from coterie.kernel.front import Front, Samples
 from coterie.kernel.play import Play
 from coterie.learning.policy import Policy
-from coterie.protocol.chat import FINISH, Chat, Refused, Said
+from coterie.protocol.chat import FINISH, Chat, RequestRefused, Said
 from coterie.run.loaded import Loaded
 from coterie.seeds import seed_of
 
@@ -94,7 +94,7 @@ class Desk:
         """Returns a model's name. Raises: Refused: there is no such model."""
         if name not in self.models:
             there = ", ".join(self.models)
-            raise Refused(
+            raise RequestRefused(
                 f"no model '{name:.80}'; there are {there}", status=404, code="model_not_found", param="model"
             )
         return name
@@ -108,7 +108,7 @@ class Desk:
         try:
             return await self.models[self.known(chat.model)](chat, next(self._numbers))
         except Unavailable as fault:
-            raise Refused("the engine does not answer just now; try again", status=503, code="engine") from fault
+            raise RequestRefused("the engine does not answer just now; try again", status=503, code="engine") from fault
 
     async def _role(self, chat: Chat, number: int) -> Said:
         """Returns one reply of a role."""
@@ -119,7 +119,7 @@ class Desk:
         ids = await self._rendered(policy, role, chat)
         room = self._engine.context(policy) - len(ids)
         if room < 1:
-            raise Refused(
+            raise RequestRefused(
                 f"the messages have {len(ids)} tokens and the context is {self._engine.context(policy)}: shorten them",
                 code="context_length_exceeded", param="messages",
             )  # fmt: skip
@@ -154,13 +154,15 @@ class Desk:
         check_length(chat, LONGEST_QUESTION)
         said = {"stop": chat.stop, "max_tokens": chat.max_tokens, "seed": chat.seed}
         for key in (key for key, value in said.items() if value not in (None, ())):
-            raise Refused(f"'{key}' has no effect on a team, which plays by its environment; leave it away", param=key)
+            raise RequestRefused(
+                f"'{key}' has no effect on a team, which plays by its environment; leave it away", param=key
+            )
         loaded, config = self._loaded, self._loaded.config
         sampling = config.sampling(chat.temperature or 0.0, 1.0 if chat.top_p is None else chat.top_p)
         try:
             task = replace(config.environment.asked(question(chat.prompt)), id=f"asked-{number}")
         except ValueError as error:  # what it says of the question
-            raise Refused(first_line(error), param="messages") from error
+            raise RequestRefused(first_line(error), param="messages") from error
         play = Play(
             config.environment, config.team, self._engine,
             seed=config.train.seed, sampling=sampling, recall=loaded.recall, trial=True, front=self._front,
@@ -169,7 +171,9 @@ class Desk:
         try:
             drawn = await play.run(cursor)
         except ConfigError as error:  # the first prompt of the episode does not fit
-            raise Refused("the question is too long", code="context_length_exceeded", param="messages") from error
+            raise RequestRefused(
+                "the question is too long", code="context_length_exceeded", param="messages"
+            ) from error
         samples = [each.sample for each in drawn]
         cut = any(sample.finish == "length" for sample in samples[-1:])
         return Said(
@@ -188,7 +192,7 @@ def length(chat: Chat) -> int:
 def check_length(chat: Chat, most: int) -> None:
     """Raises Refused if a chat's messages have more than so many characters."""
     if (there := length(chat)) > most:
-        raise Refused(
+        raise RequestRefused(
             f"the messages have {there:,} characters, and {most:,} are read: shorten them",
             code="context_length_exceeded", param="messages",
         )  # fmt: skip
@@ -206,5 +210,5 @@ def question(prompt: LoggedPrompt) -> str:
         Refused: there are several; a team answers a question, it does not chat.
     """
     if isinstance(prompt, str) or [message.role for message in prompt] != ["user"]:
-        raise Refused("a team answers one question: send one message of the user", param="messages")
+        raise RequestRefused("a team answers one question: send one message of the user", param="messages")
     return str(prompt[0].content)

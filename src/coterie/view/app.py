@@ -18,13 +18,13 @@ from starlette.routing import Route
 from coterie.errors import ConfigError, CoterieError
 from coterie.kernel.mistakes import check_split
 from coterie.kernel.safe import one_line
-from coterie.protocol.chat import Refused
+from coterie.protocol.chat import RequestRefused
 from coterie.protocol.http import body_of, check_host
 from coterie.report.conversation import conversation
 from coterie.report.looks import style
 from coterie.view.pages import Missing, Page, Site, group_of, number_of, script
 from coterie.view.shelf import Book
-from coterie.view.table import Sitting, Tables, Wanted
+from coterie.view.table import Sitting, TableOptions, Tables
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self'; "
@@ -66,7 +66,7 @@ class Viewer:
                 Route("/{address:path}", self.look, methods=["GET"]),
                 Route("/{address:path}", self.do, methods=["POST"]),
             ],
-            exception_handlers={Refused: self._refused, CoterieError: self._failed, Exception: self._bug},
+            exception_handlers={RequestRefused: self._refused, CoterieError: self._failed, Exception: self._bug},
         )
 
     def file(self, request: Request) -> Response:
@@ -100,7 +100,7 @@ class Viewer:
         """Does what a form asks for: an episode is begun, answered or forked, or two are played side by side."""
         self._check(request)
         if request.headers.get("origin") != f"{request.url.scheme}://{request.headers.get('host')}":
-            raise Refused("a form of another page's is not answered", status=403, code="origin")
+            raise RequestRefused("a form of another page's is not answered", status=403, code="origin")
         form = dict(parse_qsl((await body_of(request)).decode(errors="replace"), keep_blank_values=True))
         said = {key: text.replace("\r\n", "\n") for key, text in form.items()}
         return await run_in_threadpool(self._done, request.path_params["address"], said)
@@ -207,7 +207,9 @@ class Viewer:
         """Has a browser that knows the key keep a cookie in its place."""
         self._check_name(request)
         if not hmac.compare_digest(key.encode(errors="replace"), self._key.encode()):
-            raise Refused("the key is wrong: open the address that `coterie view` printed", status=401, code="key")
+            raise RequestRefused(
+                "the key is wrong: open the address that `coterie view` printed", status=401, code="key"
+            )
         answer = RedirectResponse(f"/{request.url.path.lstrip('/')}", status_code=303, headers=HEADERS)
         answer.set_cookie(self._cookie, self._pass, httponly=True, samesite="strict", path="/")
         return answer
@@ -217,7 +219,7 @@ class Viewer:
         self._check_name(request)
         sent = request.cookies.get(self._cookie, "")
         if not hmac.compare_digest(sent.encode(errors="replace"), self._pass.encode()):
-            raise Refused("open the address that `coterie view` printed: it has the key", status=401, code="key")
+            raise RequestRefused("open the address that `coterie view` printed: it has the key", status=401, code="key")
 
     def _check_name(self, request: Request) -> None:
         if not self._anywhere:
@@ -231,7 +233,7 @@ class Viewer:
         return _html(text, status, headers=HEADERS)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refused)
+        assert isinstance(error, RequestRefused)
         return PlainTextResponse(f"coterie: {error}\n", error.status, headers=HEADERS)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
@@ -242,12 +244,12 @@ class Viewer:
         return self._error(request.path_params.get("address", ""), "It failed here", "The terminal says why.", 500)
 
 
-def _wanted(book: Book, said: Mapping[str, str]) -> Wanted:
+def _wanted(book: Book, said: Mapping[str, str]) -> TableOptions:
     """Returns the episode that a form wants played. Raises: ConfigError: that cannot be."""
     split = said.get("split") or "validation"
     check_split(split, "split")
     step, seat = said.get("step", ""), said.get("seat", "")
-    return Wanted(
+    return TableOptions(
         book.folder, _whole(step, "step") if step else None, split, _whole(said.get("task") or "0", "task"), seat,  # pyright: ignore[reportArgumentType]
         0.0 if said.get("how", "greedy") == "greedy" else 1.0,
     )  # fmt: skip

@@ -47,7 +47,7 @@ class Measure:
     done: bool = False
 
 
-class Measured:
+class MeasureCache:
     """All results that were computed since the viewer started."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from coterie.report.looks import templates
 from coterie.report.story import story
 from coterie.report.trees import TreeSeen, seen, shifted
 from coterie.run.folder import leaves
-from coterie.view.measured import Measured
+from coterie.view.measured import MeasureCache
 from coterie.view.shelf import Book, Shelf
 
 AT_ONCE = 100
@@ -70,7 +70,7 @@ class Site:
     def __init__(self, shelf: Shelf, *, static: bool = False) -> None:
         self.shelf = shelf
         self.static = static
-        self.measured = Measured()
+        self.measured = MeasureCache()
         self._templates = templates("coterie.view")
         self._pages: dict[str, Callable[..., Page]] = {
             "": self._story, "curves": self._curves, "roles": self._roles, "warnings": _warnings, "memory": _memory,

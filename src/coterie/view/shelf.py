@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from coterie.bounded import content
 from coterie.errors import CheckpointError
 from coterie.report.curves import latest_of
-from coterie.report.diagnose import Concern, Watch, concerns
+from coterie.report.diagnose import Concern, WarningWatch, concerns
 from coterie.report.pace import steps_of
 from coterie.report.trees import Words
 from coterie.run.checkpoints import LARGEST_PROGRESS
@@ -46,7 +46,7 @@ class Book:
         self.folder = folder
         self._read: dict[str, tuple[Stamp, Any]] = {}
         self._rollouts: OrderedDict[tuple[int, Stamp], list[Played]] = OrderedDict()
-        self._watch = Watch(())
+        self._watch = WarningWatch(())
         self._seen: Sequence[Line] = ()
         self._warnings: list[tuple[int, Concern]] = []
 
@@ -127,7 +127,7 @@ class Book:
         """Warnings so far, each with the step at which it arose."""
         lines = self.lines
         if self._seen != lines[: len(self._seen)] or not self._seen:
-            self._watch, self._seen, self._warnings = Watch(tuple(self.roles)), (), []
+            self._watch, self._seen, self._warnings = WarningWatch(tuple(self.roles)), (), []
         for line in lines[len(self._seen) :]:
             self._warnings += [(int(line["step"]), concern) for concern in self._watch.see(line)]
         self._seen = lines

@@ -8,11 +8,11 @@ import pytest
 
 from coterie.environments.coding.cooperation.replaced import beside, given_back, other_of_its_type
 from coterie.environments.coding.cooperation.undone import Shares, ends_of, is_mask, neighbours
-from coterie.sandbox.duet import Played, Told
+from coterie.sandbox.duet import Exchange, PartnerAnswer
 
 
-def played(answer: object, result: object, args: tuple = ([1, 2],)) -> Played:
-    return Played({"status": "returned", "value": result}, (Told(args, (answer,)),))
+def played(answer: object, result: object, args: tuple = ([1, 2],)) -> Exchange:
+    return Exchange({"status": "returned", "value": result}, (PartnerAnswer(args, (answer,)),))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_result_that_is_a_sum_is_two_shares(factor):
 
 def test_what_is_no_whole_number_or_was_asked_twice_is_no_sum():
     true = played(10, 17)
-    for odd in (played(1.5, 17), played(10, "17"), played(True, 17), Played(true.answer, true.told * 2)):
+    for odd in (played(1.5, 17), played(10, "17"), played(True, 17), Exchange(true.answer, true.told * 2)):
         assert Shares.of(odd, true) is None
         assert Shares.of(true, odd) is None
 

@@ -7,7 +7,7 @@ import pytest
 
 from coterie import check, load_config
 from coterie.environments.foreign import textarena as adapter
-from coterie.environments.foreign.textarena import GAMES, REFUSED, Game, TextArena
+from coterie.environments.foreign.textarena import GAMES, REFUSED, TextArena, TextArenaGame
 from coterie.errors import ConfigError
 
 MOST = 60
@@ -25,7 +25,7 @@ def ids() -> list[str]:
 def log(name: str, foreign: int) -> list:
     """A game in which everybody says something, mostly a move that is listed; others draw in between."""
     chance, outside = Random(5), Random(foreign)
-    game = Game(name, TextArena(game=name).seats(), 11)
+    game = TextArenaGame(name, TextArena(game=name).seats(), 11)
     said = []
     for _ in range(MOST):
         random.seed(outside.random())
@@ -84,7 +84,7 @@ def test_tictactoe_keeps_the_contract(sets):
 @pytest.mark.slow
 def test_a_game_of_tictactoe_to_its_end():
     ids()
-    game = Game("TicTacToe-v0", 2, 0)
+    game = TextArenaGame("TicTacToe-v0", 2, 0)
     for seat, word in ((0, "[0]"), (1, "[3]"), (0, "so [1]"), (1, "[0]")):
         at, _, moves = game.turn()
         assert at == seat

@@ -15,7 +15,7 @@ from coterie.environments.maths.procedural import (
     LARGEST,
     NAMES,
     THINGS,
-    Question,
+    MathsProblem,
     mistaken,
     question,
     small,
@@ -30,10 +30,10 @@ from coterie.kernel.scene import Reply, role_of
 from coterie.sandbox.backends import missing
 from tests.toys import run
 
-SIX = Question("t", "train", query="2 + 2 * 2", answer="6", kind="sum", expression="2 + 2 * 2")
+SIX = MathsProblem("t", "train", query="2 + 2 * 2", answer="6", kind="sum", expression="2 + 2 * 2")
 
 
-def played(world: Maths, task: Question, *turns: dict[str, str]):
+def played(world: Maths, task: MathsProblem, *turns: dict[str, str]):
     cursor, left, seen = Cursor(world, task, 0, perform=perform_inline), iter(turns), []
 
     async def go():
@@ -67,9 +67,9 @@ def test_steps_and_habits_by_hand():
     assert steps("( ( 6 * 5 ) - 7 ) - 9") == ["6 * 5 = 30", "30 - 7 = 23", "23 - 9 = 14"]
     assert steps("7") == []
     assert straight_on("2 + 2 * 2") == "( 2 + 2 ) * 2"
-    equation = Question("t", "train", kind="equation", expression="( 30 - 15 ) / ( 8 - 5 )")
+    equation = MathsProblem("t", "train", kind="equation", expression="( 30 - 15 ) / ( 8 - 5 )")
     assert mistaken(equation) == "30 - 15"
-    assert mistaken(Question("t", "train", kind="story", expression="( 4 * 3 ) - 9")) == "4 * 3"
+    assert mistaken(MathsProblem("t", "train", kind="story", expression="( 4 * 3 ) - 9")) == "4 * 3"
 
 
 def test_agreement_ends_the_turns_and_only_the_final_answer_is_judged():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coterie.checks.conformance import check
 from coterie.environments.writing import facts
-from coterie.environments.writing.facts import Source, measure, read, told
+from coterie.environments.writing.facts import WritingSource, measure, read, told
 from coterie.environments.writing.prose import Prose, learned, opening, together
 from coterie.environments.writing.published import as_published, categories, style
 from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp, sentences, stem, tent, words
@@ -23,7 +23,7 @@ from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply
 from tests.toys import run
 
-ADA = Source(
+ADA = WritingSource(
     "t",
     "train",
     text="ada : town oslo ; job baker ; age 30 ; pet cat",
@@ -307,7 +307,7 @@ def test_a_connective_counts_at_the_beginning_of_a_sentence_that_says_something(
 # The environment ----------------------------------------------------------------------------------
 
 
-def played(world: Writing, task: Source, *says: str):
+def played(world: Writing, task: WritingSource, *says: str):
     cursor, left, seen = Cursor(world, task, 0), iter(says), []
 
     async def go():
@@ -341,7 +341,7 @@ def test_a_text_that_is_good_enough_is_a_success():
     log, _ = played(Writing(), ADA, FIRST, SECOND)
     assert 0.7 < log.rewards()["team"] < 0.9
     assert not log.solved
-    fair = facts.Source("t", "train", text=ADA.text, name="ada", facts=ADA.facts)
+    fair = facts.WritingSource("t", "train", text=ADA.text, name="ada", facts=ADA.facts)
     nearly = "also ada works as a baker . then ada has a cat . ada is 30 years old ."
     log, _ = played(Writing(), fair, "ada lives in oslo . ada has a cat .", nearly)
     assert 0.8 < log.rewards()["team"] < 0.9
@@ -366,7 +366,7 @@ def test_the_examples_of_a_prompt_tell_all_and_earn_nothing_in_any_task():
     for (line, first), (_, second), (_, both) in zip(heads, bodies, alone, strict=True):
         name, _, rest = line.partition(" : ")
         its = tuple((fact.partition(" ")[0], fact.partition(" ")[2]) for fact in rest.split(" ; "))
-        shown = facts.Source("example", "train", text=line, name=name, facts=its)
+        shown = facts.WritingSource("example", "train", text=line, name=name, facts=its)
         assert facts.measure(shown, first, second)["reward"] == pytest.approx(1.0)
         assert all(facts.measure(task, first, second)["reward"] == 0.0 for task in tasks)
         assert both == f"{first}\n{DIVIDER}\n{second}"
@@ -384,7 +384,7 @@ def test_all_facts_that_there_are_earn_next_to_nothing():
 
 
 def test_a_fact_may_be_told_with_an():
-    task = facts.Source("t", "train", text="", name="ada", facts=(("job", "actor"),))
+    task = facts.WritingSource("t", "train", text="", name="ada", facts=(("job", "actor"),))
     assert facts.told("Ada works as an actor.", task).facts == {("job", "actor")}
     assert facts.told("Ada works as another actor.", task).facts == frozenset()
 

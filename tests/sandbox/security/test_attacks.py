@@ -88,9 +88,9 @@ def test_whole_programs_are_contained_too(program: str, status: str):
 
 def test_the_environment_holds_no_secret(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    from coterie.sandbox.worker import Worker
+    from coterie.sandbox.worker import SandboxWorker
 
-    worker = Worker(Box())
+    worker = SandboxWorker(Box())
     worker.begin()
     worker.load("import os\ndef f(): return dict(os.environ)")
     names = worker.call(name="f", args=[], kwargs={})

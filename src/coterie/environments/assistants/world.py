@@ -186,7 +186,7 @@ class Query(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class Delegation:
     """A delegation of a plan. task: with {0}, {1} for the results so far."""
 
     agent: str
@@ -310,14 +310,14 @@ TASKS = {
 """Tasks that a tool does: the role that owns it, and the pattern from which its arguments are read."""
 
 
-def plan(text: str) -> tuple[Errand, ...]:
+def plan(text: str) -> tuple[Delegation, ...]:
     """Returns the delegations that answer a query, in order; its answer is the last one's. () for unknown queries."""
     for pattern, errands in SEVERAL.items():
         if match := re.fullmatch(pattern, text):
-            return tuple(Errand(agent, _filled(task, match.groupdict())) for agent, task in errands)
+            return tuple(Delegation(agent, _filled(task, match.groupdict())) for agent, task in errands)
     if re.fullmatch(rf"{NUMBER}( [+-] {NUMBER})+", text):
-        return (Errand("math", text),)
-    return tuple(Errand(agent, text) for agent, pattern in TASKS.values() if re.fullmatch(pattern, text))
+        return (Delegation("math", text),)
+    return tuple(Delegation(agent, text) for agent, pattern in TASKS.values() if re.fullmatch(pattern, text))
 
 
 def _filled(template: str, parts: dict[str, str]) -> str:

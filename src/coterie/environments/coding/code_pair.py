@@ -37,7 +37,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from coterie.environments.coding.cooperation import AUX, UNUSED, Scheme, read, used
 from coterie.environments.coding.problems import (
     Problem,
-    Verdict,
+    ProgramVerdict,
     answers_of,
     boxed,
     embedded,
@@ -100,11 +100,11 @@ EXAMPLES = {
 FORM = "Answer with one fenced code block that holds the function and the imports it needs: no tests, no examples."
 
 
-NO_VERDICT = Verdict(0, 0, 1)
+NO_VERDICT = ProgramVerdict(0, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class TurnReward:
     """The reward of a turn, level by level."""
 
     structure: float
@@ -126,8 +126,8 @@ class Outcome:
     disabling aux confirms it. problem: what stopped the levels.
     """
 
-    levels: Levels = Levels(0.0)
-    verdict: Verdict = NO_VERDICT
+    levels: TurnReward = TurnReward(0.0)
+    verdict: ProgramVerdict = NO_VERDICT
     uses: bool = False
     hands_on: bool = False
     schemes: frozenset[Scheme] = frozenset()
@@ -228,7 +228,7 @@ class CodePair(ProgrammingTask):
         for turn in scene.turns(self.max_turns):
             written = await self._written(talk, task, history)
             outcome = await self.judge(scene, task, written)
-            for level in fields(Levels):
+            for level in fields(TurnReward):
                 scene.team_reward(getattr(outcome.levels, level.name), level.name)
             if self.max_turns > 1:
                 scene.team_reward(-self.best, "turn")
@@ -273,17 +273,17 @@ class CodePair(ProgrammingTask):
         aux_returns, main_returns = parts["returns"]
         structure = 0.4 * aux_returns + 0.6 * main_returns
         if not main_returns:
-            return Outcome(Levels(structure), problem=f"no function {task.name}" if self.data else "no main")
+            return Outcome(TurnReward(structure), problem=f"no function {task.name}" if self.data else "no main")
         verdict, played = await _tried(scene, self.box, task, f"{parts['helper']}\n{parts['function']}")
         if verdict.broken.startswith("SyntaxError"):
-            return Outcome(Levels(structure), problem="syntax error")
+            return Outcome(TurnReward(structure), problem="syntax error")
         evidence = UNUSED
         if parts["names_aux"] and verdict.passed and verdict.timeouts < MOST_TIMEOUTS:
             two = (parts["helper"], parts["function"])
             evidence = await boxed(scene, used, self.box, *two, task.name, task.preamble, played)
         paid = verdict.share * (0.5 + 1.0 * (not evidence["handed_on"])) * evidence["used"]
         seen = CONFIRMED_BY[evidence["needed"]].intersection(parts["schemes"]) if evidence["used"] else frozenset()
-        levels = Levels(structure, 0.5, verdict.share, paid)
+        levels = TurnReward(structure, 0.5, verdict.share, paid)
         return Outcome(levels, verdict, evidence["used"], evidence["handed_on"], seen)
 
     def manual(self, role: str, task: Problem) -> str:
@@ -339,7 +339,7 @@ class CodePair(ProgrammingTask):
                 yield Lesson(role, self.told(role, task, history), self.demonstrate(role, task, "", rng))
 
 
-async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[Verdict, list[list[str]]]:
+async def _tried(scene: Scene, box: Any, task: Problem, program: str) -> tuple[ProgramVerdict, list[list[str]]]:
     """Returns the verdict and what was asked, as pairs of JSON: arguments, and the value, or "" if the test failed."""
     if task.check:
         answer = await boxed(scene, judged, box, task.check, whole(task, program), task.name, MOST_INPUTS)

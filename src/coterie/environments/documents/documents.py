@@ -46,7 +46,7 @@ COUNTRIES: Mapping[str, Mapping[str, str | int]] = json.loads(
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Task):
+class CountryQuestion(Task):
     """A question for a number of a country, which is told by a clue.
 
     Attributes:
@@ -112,7 +112,7 @@ class Documents(Environment):
         """Returns settings that pay each role for its own reply; the statistician hears the geographer's best reply."""
         return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
-    def task(self, split: Split, index: int) -> Question:
+    def task(self, split: Split, index: int) -> CountryQuestion:
         """Returns a question about countries of the split: each of its questions once, then again with other pages."""
         questions = questions_of(split)
         country, clue, number = questions[index % len(questions)]
@@ -120,7 +120,7 @@ class Documents(Environment):
         page = others(country, clue, number, self.countries - 1, split, rng)
         clues = [clue, *rng.sample([kind for kind in CLUES if kind != clue], self.facts - 1)]
         numbers = [number, *rng.sample([kind for kind in NUMBERS if kind != number], self.facts - 1)]
-        return Question(
+        return CountryQuestion(
             f"{split}-{index}",
             split,
             kind=clue,
@@ -131,7 +131,7 @@ class Documents(Environment):
             numbers=facts_of(page, [kind for kind in NUMBERS if kind in numbers], rng),
         )
 
-    async def play(self, task: Question, scene: Scene) -> None:
+    async def play(self, task: CountryQuestion, scene: Scene) -> None:
         """Plays one question: the geographer's message, then the statistician's answer."""
         replies: list[Reply] = []
         earned = True
@@ -153,24 +153,24 @@ class Documents(Environment):
             return scene.succeed()
         return scene.fail("cut" if right else "another number" if len(numbers) == 1 else "no single number")
 
-    def geographer_prompt(self, task: Question) -> list[Message]:
+    def geographer_prompt(self, task: CountryQuestion) -> list[Message]:
         """Returns the geographer's prompt: its page and the question."""
         shown = [(geographer_sees(EXAMPLE), EXAMPLE.country)] if self.example else []
         return chat("Answer with one name.", shown, geographer_sees(task))
 
-    def statistician_prompt(self, task: Question, message: str) -> list[Message]:
+    def statistician_prompt(self, task: CountryQuestion, message: str) -> list[Message]:
         """Returns the statistician's prompt: its page, the geographer's message if there is one, and the question."""
         shown = [(self.statistician_sees(EXAMPLE, EXAMPLE.country), str(EXAMPLE.right))] if self.example else []
         return chat("Answer with one number.", shown, self.statistician_sees(task, message))
 
-    def statistician_sees(self, task: Question, message: str) -> str:
+    def statistician_sees(self, task: CountryQuestion, message: str) -> str:
         """Returns the statistician's page and question."""
         pages = [clues_page(task)] if self.view == "full" else []
         words = "" if self.solo else f" The geographer says which: {message}"
         question = f"{task.told} of a country.{words}\nWhat is the {task.number} of that country?"
         return "\n".join([*pages, numbers_page(task), question])
 
-    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: CountryQuestion, prompt: Prompt, rng: Random) -> str:
         """Returns the country, or the number; the statistician alone guesses, if it sees no clues."""
         if role == GEOGRAPHER:
             return task.country
@@ -216,21 +216,21 @@ def facts_of(
     )
 
 
-def clues_page(task: Question) -> str:
+def clues_page(task: CountryQuestion) -> str:
     """Returns the geographer's page, a line for each country and a sentence for each fact."""
     return "\n".join(
         " ".join(f"{fact} is the {kind} of {country}." for kind, fact in facts) for country, facts in task.clues
     )
 
 
-def numbers_page(task: Question) -> str:
+def numbers_page(task: CountryQuestion) -> str:
     """Returns the statistician's page."""
     return "\n".join(
         " ".join(f"The {kind} of {country} is {fact}." for kind, fact in facts) for country, facts in task.numbers
     )
 
 
-def geographer_sees(task: Question) -> str:
+def geographer_sees(task: CountryQuestion) -> str:
     """Returns the geographer's page and question."""
     return f"{clues_page(task)}\n{task.told} of which country?"
 
@@ -244,7 +244,7 @@ NAMES = {name.lower(): name for name in COUNTRIES}
 NAMED = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(map(re.escape, COUNTRIES), key=len, reverse=True))})(?![\w-])", re.IGNORECASE
 )
-EXAMPLE = Question(
+EXAMPLE = CountryQuestion(
     "example",
     "train",
     country="Ruritania",

@@ -83,9 +83,9 @@ class Gymnasium(Alone):
             raise ConfigError(f"environment.game = '{self.game}' shows {size} numbers and no text")
         made.close()
 
-    def begun(self, seed: int) -> Game:
+    def begun(self, seed: int) -> GymnasiumGame:
         """Returns a game at its beginning."""
-        return Game(self._made, KNOWN.get(self.game.partition("-v")[0]), seed)
+        return GymnasiumGame(self._made, KNOWN.get(self.game.partition("-v")[0]), seed)
 
     def _made(self) -> Any:
         """Returns an environment; one of the library's shows itself as text where it can."""
@@ -105,7 +105,7 @@ def _numbers(space: Any) -> int:
     return 0 if hasattr(space, "character_set") else math.prod(space.shape or ())
 
 
-class Game:
+class GymnasiumGame:
     """An environment of Gymnasium under way, as a `Match`."""
 
     def __init__(self, made: Callable[[], Any], known: Known | None, seed: int) -> None:

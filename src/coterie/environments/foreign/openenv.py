@@ -68,9 +68,9 @@ class OpenEnv(Alone):
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(f"environment.game = '{self.game}' cannot be played: {said(error)}") from error
 
-    def begun(self, seed: int) -> Game:
+    def begun(self, seed: int) -> OpenEnvGame:
         """Returns an episode at its beginning."""
-        game = Game(self.own_game, seed)
+        game = OpenEnvGame(self.own_game, seed)
         self._form = game.action
         return game
 
@@ -156,7 +156,7 @@ def _number(kind: dict[str, Any], rng: Random) -> float:
     return rng.randint(first, last) * step if first <= last else rng.uniform(least, most)
 
 
-class Game:
+class OpenEnvGame:
     """An episode of OpenEnv under way, as a `Match`."""
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:

@@ -156,9 +156,9 @@ class PettingZoo(OwnGame):
         """Returns True: it is always known what may be done."""
         return True
 
-    def begun(self, seed: int) -> Game:
+    def begun(self, seed: int) -> PettingZooGame:
         """Returns a game at its beginning."""
-        return Game(self._made, CLASSICS.get(self.game), seed)
+        return PettingZooGame(self._made, CLASSICS.get(self.game), seed)
 
     def _made(self) -> Any:
         """Returns a game, of the kind that asks one after the other."""
@@ -182,7 +182,7 @@ class PettingZoo(OwnGame):
         return self._names
 
 
-class Game:
+class PettingZooGame:
     """A game of PettingZoo under way: `last`, `step`, and `step(None)` of those who are out, until nobody is left."""
 
     def __init__(self, made: Callable[[], Any], classic: Classic | None, seed: int) -> None:

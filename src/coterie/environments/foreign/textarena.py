@@ -91,12 +91,12 @@ class TextArena(SelfPlay):
         """Returns True if the game lists what may be done."""
         return self.game.partition("-v")[0] in KNOWN
 
-    def begun(self, seed: int) -> Game:
+    def begun(self, seed: int) -> TextArenaGame:
         """Returns a game at its beginning."""
-        return Game(self.game, self.seats(), seed)
+        return TextArenaGame(self.game, self.seats(), seed)
 
 
-class Game:
+class TextArenaGame:
     """A game of TextArena under way."""
 
     def __init__(self, name: str, seats: int, seed: int) -> None:

@@ -30,7 +30,7 @@ from coterie.environments.coding.problems import program_of
 from coterie.environments.maths import procedural
 from coterie.environments.maths.calculator import calculate
 from coterie.environments.maths.equal import alike, same
-from coterie.environments.maths.procedural import Question, mistaken, steps
+from coterie.environments.maths.procedural import MathsProblem, mistaken, steps
 from coterie.environments.maths.questions import Questions
 from coterie.environments.maths.replies import stated, worked
 from coterie.environments.programs import RunsPrograms
@@ -165,11 +165,11 @@ class Maths(PlaysData, RunsPrograms):
         """Returns a reader of questions with an answer."""
         return Questions()
 
-    def drawn(self, split: Split, index: int) -> Question:
+    def drawn(self, split: Split, index: int) -> MathsProblem:
         """Returns the problem at a place of a split."""
         return procedural.question(split, index, self.kinds)
 
-    async def play(self, task: Question, scene: Scene) -> None:
+    async def play(self, task: MathsProblem, scene: Scene) -> None:
         """Plays turns until all answers agree, or up to the turn limit."""
         manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
         talk = Talk(scene, manuals, examples={role: self.examples(role) for role in self.roles})
@@ -191,18 +191,18 @@ class Maths(PlaysData, RunsPrograms):
         scene.team_reward(float(right))
         return scene.succeed() if right else scene.fail("a wrong answer" if final else "no answer")
 
-    def asked(self, text: str) -> Question:
+    def asked(self, text: str) -> MathsProblem:
         """Returns a person's problem as a task."""
         if not text.strip():
             raise ValueError("ask a problem")
-        return Question("asked", "test", query=text)
+        return MathsProblem("asked", "test", query=text)
 
-    def answer(self, task: Question, log: Log) -> str:
+    def answer(self, task: MathsProblem, log: Log) -> str:
         """Returns the last reply of the role whose answer counts: the judge, or the first of those who were asked."""
         counts = JUDGE if self.judge else self.members[0]
         return next((reply.text for _, reply in reversed([*log.replies()]) if reply.role == counts), "")
 
-    async def _judged(self, scene: Scene, task: Question, reply: Reply) -> str:
+    async def _judged(self, scene: Scene, task: MathsProblem, reply: Reply) -> str:
         """Returns a reply's answer, "" if there is none; its role is paid for it."""
         if reply.role == TOOL:
             written, answer = await self._worked_out(scene, reply)
@@ -253,7 +253,7 @@ class Maths(PlaysData, RunsPrograms):
         words = reply.text if len(reply.text) <= LONGEST_QUOTE else f"… {reply.text[-LONGEST_QUOTE:]}"
         return f"A {reply.role} wrote:\n{marked(words)}\n({came_to} {' '.join(answer.split()) or NOTHING})"
 
-    def told(self, role: str, task: Question, said: Sequence[str]) -> str:
+    def told(self, role: str, task: MathsProblem, said: Sequence[str]) -> str:
         """Returns the prompt of a role: the problem, and what was said in the turn before."""
         if self.brief:
             return "\n".join((f"{BRIEF[role]} {task.query}", *said))
@@ -270,7 +270,7 @@ class Maths(PlaysData, RunsPrograms):
         """Returns chats that show a role the form of an answer, if problems are drawn and replies are short."""
         return () if self.data or self.long or (role == TOOL and self.tool == "python") else EXAMPLES[role]
 
-    def demonstrate(self, role: str, task: Question, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: MathsProblem, prompt: Prompt, rng: Random) -> str:
         """Returns an expert's steps or expression; with probability `naive` those of somebody with a bad habit.
 
         Where a tool user found something else, every other expert takes that for the answer.
@@ -291,7 +291,7 @@ class Maths(PlaysData, RunsPrograms):
     def _final(self, answer: str) -> str:
         return f"answer {answer}" if self.brief else f"\\boxed{{{answer}}}"
 
-    def lessons(self, task: Question, rng: Random) -> Iterator[Lesson]:
+    def lessons(self, task: MathsProblem, rng: Random) -> Iterator[Lesson]:
         """Yields lessons for every role but the judge at the first turn, and for every role where two may not agree."""
         for role in self.roles:
             if role != JUDGE:

@@ -23,14 +23,14 @@ THINGS = ("pens", "cups", "nuts", "eggs", "hats", "keys")
 
 
 @dataclass(frozen=True, slots=True)
-class Question(Task):
+class MathsProblem(Task):
     """A problem. expression: what solves it, of problems that are drawn."""
 
     expression: str = ""
 
 
 @lru_cache(maxsize=4096)
-def question(split: Split, index: int, kinds: tuple[str, ...]) -> Question:
+def question(split: Split, index: int, kinds: tuple[str, ...]) -> MathsProblem:
     """Returns the problem at a place of a split, drawn until its text falls in that split.
 
     It is kept, because validation has the same again and again.
@@ -41,7 +41,7 @@ def question(split: Split, index: int, kinds: tuple[str, ...]) -> Question:
         pass  # what belongs to another split is told first, because it is told at once
     text, expression = drawn
     answer = written(value(expression))
-    return Question(f"{split}-{index}", split, query=text, answer=answer, kind=kind, expression=expression)
+    return MathsProblem(f"{split}-{index}", split, query=text, answer=answer, kind=kind, expression=expression)
 
 
 def _sum(rng: Random) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def straight_on(expression: str) -> str:
     return text
 
 
-def mistaken(task: Question) -> str:
+def mistaken(task: MathsProblem) -> str:
     """Returns the expression of somebody with a bad habit.
 
     Habits: in a sum the order of operations is not known; in an equation what x is multiplied by is forgotten; in a

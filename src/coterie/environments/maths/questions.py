@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from coterie.environments.maths.equal import LONGEST, check, normal, number, unequal_golds
-from coterie.environments.maths.procedural import Question
+from coterie.environments.maths.procedural import MathsProblem
 from coterie.environments.published.data import Benchmark, Reader, Unfit, told_by
 from coterie.environments.published.sources import Row
 
@@ -26,24 +26,24 @@ BENCHMARKS = {
 
 
 @dataclass(frozen=True)
-class Questions(Reader[Question]):
+class Questions(Reader[MathsProblem]):
     """A reader of rows as questions with an answer."""
 
     benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
 
-    def format_of(self, row: Row, where: str) -> Callable[[Row], Question]:
+    def format_of(self, row: Row, where: str) -> Callable[[Row], MathsProblem]:
         """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
         return told_by(FORMATS, row, where)
 
-    def words(self, item: Question) -> tuple[str, str]:
+    def words(self, item: MathsProblem) -> tuple[str, str]:
         """Returns no name and the question, which tells two items apart."""
         return "", item.query
 
-    def content(self, item: Question) -> list[Any]:
+    def content(self, item: MathsProblem) -> list[Any]:
         """Returns the question and its answer."""
         return [item.query, item.answer]
 
-    def failing(self, items: Sequence[Question]) -> tuple[str, Mapping[int, str]]:
+    def failing(self, items: Sequence[MathsProblem]) -> tuple[str, Mapping[int, str]]:
         """Returns items whose answer is not equal to itself, by place, with a reason: nobody could be right."""
         if any(number(normal(item.answer)) is None for item in items):
             check()
@@ -51,11 +51,11 @@ class Questions(Reader[Question]):
         return "", dict.fromkeys(golds, "with an answer that cannot be compared")
 
 
-def _gsm8k(row: Row) -> Question:
+def _gsm8k(row: Row) -> MathsProblem:
     return _question(row, "question", _written(row["answer"]).rpartition("#### ")[2])
 
 
-def _olympiad(row: Row) -> Question:
+def _olympiad(row: Row) -> MathsProblem:
     answers = row["final_answer"]
     if not isinstance(answers, list) or not answers:
         raise Unfit("it has no final_answer")
@@ -72,7 +72,7 @@ def _written(answer: Any) -> str:
     raise Unfit("its answer is no text and no number")
 
 
-def _question(row: Row, column: str, answer: str) -> Question:
+def _question(row: Row, column: str, answer: str) -> MathsProblem:
     text = row[column]
     if not isinstance(text, str) or not text.strip():
         raise Unfit(f"its {column} is empty, or no text")
@@ -80,10 +80,10 @@ def _question(row: Row, column: str, answer: str) -> Question:
     if not answer or len(answer) > LONGEST:
         raise Unfit(f"an answer has 1 to {LONGEST} characters")
     name = next((str(row[key]) for key in ("unique_id", "id", "problem_idx") if row.get(key) is not None), "")
-    return Question(name, "train", query=text.strip(), answer=answer)
+    return MathsProblem(name, "train", query=text.strip(), answer=answer)
 
 
-FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Question]]] = {
+FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], MathsProblem]]] = {
     ("question", "final_answer"): ("OlympiadBench", _olympiad),
     ("question", "answer"): ("GSM8K, or one's own", _gsm8k),
     ("problem", "answer"): ("MATH-500, AIME, Polaris", lambda row: _question(row, "problem", _written(row["answer"]))),

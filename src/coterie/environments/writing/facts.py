@@ -51,7 +51,7 @@ BEST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Task):
+class WritingSource(Task):
     """A source that two write about. text: the source. facts: attribute and value, if it is one of ours."""
 
     text: str = ""
@@ -59,7 +59,7 @@ class Source(Task):
     facts: tuple[tuple[str, str], ...] = ()
 
 
-def source(split: Split, index: int) -> Source:
+def source(split: Split, index: int) -> WritingSource:
     """Returns the source at a place of a split, drawn until its content falls in that split."""
     rng = Random(seed_of("writing", split, index))
     while True:
@@ -67,7 +67,7 @@ def source(split: Split, index: int) -> Source:
         facts = tuple((key, rng.choice(VALUES[key])) for key in rng.sample(sorted(VALUES), len(VALUES)))
         text = f"{name} : {' ; '.join(f'{key} {value}' for key, value in facts)}"
         if split_of(text) == split:
-            return Source(f"{split}-{index}", split, query=text, text=text, name=name, facts=facts)
+            return WritingSource(f"{split}-{index}", split, query=text, text=text, name=name, facts=facts)
 
 
 @lru_cache
@@ -93,7 +93,7 @@ def read(sentence: str, name: str) -> tuple[tuple[str, str] | None, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reading:
     """A reading of a text. facts: those of the source that it tells. share: of its sentences that tell a new one."""
 
     facts: frozenset[tuple[str, str]]
@@ -102,7 +102,7 @@ class Told:
     kinds: frozenset[str]
 
 
-def told(text: str, task: Source) -> Told:
+def told(text: str, task: WritingSource) -> Reading:
     """Returns what a text tells of a source: facts, share of sentences with a new one, words and connectives."""
     facts: set[tuple[str, str]] = set()
     kinds: set[str] = set()
@@ -114,10 +114,10 @@ def told(text: str, task: Source) -> Told:
             facts.add(fact)
             kinds |= {kind} - {""}
             new += 1
-    return Told(frozenset(facts), new / len(parts) if parts else 0.0, len(words(text)), frozenset(kinds))
+    return Reading(frozenset(facts), new / len(parts) if parts else 0.0, len(words(text)), frozenset(kinds))
 
 
-def measure(task: Source, first: str, second: str) -> dict[str, float]:
+def measure(task: WritingSource, first: str, second: str) -> dict[str, float]:
     """Returns the factors of the reward R, and R as `reward`; the formula of the module's docstring."""
     one, two = told(first, task), told(second, task)
     parts = {
@@ -144,7 +144,7 @@ def say(name: str, facts: list[tuple[str, str]], connectives: int, rng: Random) 
 KINDS = tuple(dict.fromkeys(CATEGORIES.values()))
 
 
-def expert(task: Source, second: bool, rng: Random, beside: str = "") -> str:
+def expert(task: WritingSource, second: bool, rng: Random, beside: str = "") -> str:
     """Returns an expert's text: the first facts; or, with connectives, all others, or all not told beside it."""
     facts = list(task.facts)
     if not second:
@@ -153,7 +153,7 @@ def expert(task: Source, second: bool, rng: Random, beside: str = "") -> str:
     return say(task.name, rest, 3, rng)
 
 
-def beginner(task: Source, second: bool, rng: Random) -> str:
+def beginner(task: WritingSource, second: bool, rng: Random) -> str:
     """Returns a beginner's text: any facts, now and then one that is not true, with at most one connective."""
     some = rng.sample(list(task.facts), rng.randint(2, 4) if second else rng.randint(1, 4))
     facts = [(key, rng.choice(VALUES[key]) if rng.random() < WRONG else value) for key, value in some]

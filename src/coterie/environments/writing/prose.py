@@ -79,7 +79,7 @@ class Prose:
     def quality(self, source: str, text: list[list[str]]) -> float:
         """Returns the quality Q of a part, given as the words of its sentences."""
         every = [word for its in text for word in its]
-        about = Source.of(source)
+        about = IndexedSource.of(source)
         stems = content(every)
         starts = sum(opening(its) != "" for its in text)
         joined = [word for word in every if word in STOP]
@@ -106,7 +106,7 @@ class Prose:
 
 
 @dataclass(frozen=True)
-class Source:
+class IndexedSource:
     """A source as the measure looks things up in it: its stems, sentences and runs."""
 
     stems: frozenset[str]
@@ -117,12 +117,12 @@ class Source:
 
     @staticmethod
     @lru_cache(maxsize=512)
-    def of(text: str) -> Source:
+    def of(text: str) -> IndexedSource:
         """Returns the source of a text."""
         its = sentences(text)
         every = [word for sentence in its for word in sentence]
         stems = content(every)
-        return Source(
+        return IndexedSource(
             frozenset(stems),
             tuple(frozenset(content(one)) for one in its),
             frozenset(_runs(every, COPIED)),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from coterie.environments.published.data import Benchmark, Reader, Unfit, load, told_by
 from coterie.environments.published.sources import Row
-from coterie.environments.writing.facts import Source
+from coterie.environments.writing.facts import WritingSource
 from coterie.environments.writing.prose import Prose, learned
 from coterie.errors import ConfigError
 
@@ -24,38 +24,38 @@ FEWEST_TEXTS = 20
 
 
 @dataclass(frozen=True)
-class Texts(Reader[Source]):
+class Texts(Reader[WritingSource]):
     """A reader of rows as texts to write about."""
 
     benchmarks: ClassVar[Mapping[str, Benchmark]] = BENCHMARKS
 
-    def format_of(self, row: Row, where: str) -> Callable[[Row], Source]:
+    def format_of(self, row: Row, where: str) -> Callable[[Row], WritingSource]:
         """Returns a function that reads rows with these columns. Raises ConfigError: it knows no such columns."""
         return told_by(FORMATS, row, where)
 
-    def words(self, item: Source) -> tuple[str, str]:
+    def words(self, item: WritingSource) -> tuple[str, str]:
         """Returns no name and the text, which tells two items apart."""
         return "", item.text
 
-    def content(self, item: Source) -> list[Any]:
+    def content(self, item: WritingSource) -> list[Any]:
         """Returns the text, all that anything measured depends on."""
         return [item.text]
 
 
-def _read(column: str) -> Callable[[Row], Source]:
-    def build(row: Row) -> Source:
+def _read(column: str) -> Callable[[Row], WritingSource]:
+    def build(row: Row) -> WritingSource:
         text = row[column]
         if isinstance(text, list):  # arXiv's abstracts, as their page describes them
             text = " ".join(map(str, text))
         if not isinstance(text, str) or not text.strip():
             raise Unfit(f"its {column} is empty, or no text")
         text = text.strip()
-        return Source(str(row.get("article_id") or row.get("id") or ""), "train", query=text, text=text)
+        return WritingSource(str(row.get("article_id") or row.get("id") or ""), "train", query=text, text=text)
 
     return build
 
 
-FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], Source]]] = {
+FORMATS: dict[tuple[str, ...], tuple[str, Callable[[Row], WritingSource]]] = {
     ("prompt", "completion"): ("TLDR", _read("prompt")),
     ("abstract_text",): ("arXiv", _read("abstract_text")),
     ("text",): ("one's own", _read("text")),

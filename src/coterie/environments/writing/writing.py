@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from coterie.environments.published.plays import PlaysData
 from coterie.environments.talk import Example, Talk, marked
 from coterie.environments.writing import facts
-from coterie.environments.writing.facts import Source
+from coterie.environments.writing.facts import WritingSource
 from coterie.environments.writing.prose import Prose
 from coterie.environments.writing.published import as_published
 from coterie.environments.writing.texts import Texts, background
@@ -144,7 +144,7 @@ class Writing(PlaysData):
         """Returns a reader of texts to write about."""
         return Texts()
 
-    def drawn(self, split: Split, index: int) -> Source:
+    def drawn(self, split: Split, index: int) -> WritingSource:
         """Returns the source at a place of a split."""
         return facts.source(split, index)
 
@@ -160,7 +160,7 @@ class Writing(PlaysData):
         )
         return (*super().remarks(), *([farmed] if self.measure == "published" else []))
 
-    async def play(self, task: Source, scene: Scene) -> None:
+    async def play(self, task: WritingSource, scene: Scene) -> None:
         """Plays one text, in one round or two."""
         manuals = {} if self.brief else {role: self.manual(role) for role in self.roles}
         talk = Talk(scene, manuals, examples={role: self.examples(role) for role in manuals})
@@ -174,7 +174,7 @@ class Writing(PlaysData):
             return scene.succeed()
         return scene.fail("not good enough")
 
-    async def _written(self, talk: Talk, task: Source) -> tuple[str, str]:
+    async def _written(self, talk: Talk, task: WritingSource) -> tuple[str, str]:
         """Returns the two parts of the text, written as the protocol says."""
         if self.protocol == "alone":
             reply = await talk.ask(WRITER, self.told(WRITER, task), max_tokens=2 * self.max_tokens)
@@ -193,7 +193,7 @@ class Writing(PlaysData):
             seen = dict(zip(self.parts, replies, strict=True))
         return seen[first].text[:LONGEST], seen[second].text[:LONGEST]
 
-    def scores(self, task: Source, first: str, second: str) -> Mapping[str, float]:
+    def scores(self, task: WritingSource, first: str, second: str) -> Mapping[str, float]:
         """Returns the parts of the measure, and `reward`."""
         if self.measure == "published":
             return as_published(first, second, self.form)
@@ -211,7 +211,7 @@ class Writing(PlaysData):
     def _prose(self) -> Prose:
         return background(self.data)
 
-    def told(self, role: str, task: Source, seen: Mapping[str, Reply] | None = None) -> str:
+    def told(self, role: str, task: WritingSource, seen: Mapping[str, Reply] | None = None) -> str:
         """Returns the prompt of a role: the source, and what it may see of what was written."""
         if self.brief:
             lines = [f"{who} : {one_line(reply.text)}" for who, reply in (seen or {}).items()]
@@ -245,7 +245,7 @@ class Writing(PlaysData):
             for source, texts in FACT_EXAMPLES.items()
         )
 
-    def demonstrate(self, role: str, task: Source, prompt: Prompt, rng: Random) -> str:
+    def demonstrate(self, role: str, task: WritingSource, prompt: Prompt, rng: Random) -> str:
         """Returns an expert's part: first facts, or all others with connectives; with probability `naive` any facts.
 
         Who sees the first part as it will stand tells the facts that are not in it.
@@ -260,7 +260,7 @@ class Writing(PlaysData):
             return f"{hand(task, False, rng)}\n{DIVIDER}\n{hand(task, True, rng)}"
         return hand(task, role == second, rng)
 
-    def lessons(self, task: Source, rng: Random) -> Iterator[Lesson]:
+    def lessons(self, task: WritingSource, rng: Random) -> Iterator[Lesson]:
         """Yields demonstrations of every protocol, whichever is played: one starter knows them all."""
         first, second = self.parts
         hand = rng.choice((facts.beginner, facts.expert))

@@ -137,7 +137,7 @@ def _guarded(script: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in names)
 
 
-class Worker:
+class CallWorker:
     """The trainer's end of a worker: its socket, and the call that it was asked last."""
 
     def __init__(self, number: int, module: str, end: socket.socket) -> None:
@@ -207,7 +207,7 @@ class Worker:
         return answer if ours else {"ended": "it answered a call that was not asked"}
 
 
-class Template:
+class TemplateProcess:
     """The trainer's end of the process that forks workers. env: its variables; None: those of this process."""
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
@@ -266,15 +266,15 @@ class Template:
         self._process.returncode = 0
 
 
-class Pool:
+class WorkerPool:
     """The pool of this process's workers: started when needed, used again, one call at a time each."""
 
     def __init__(self, most: int = AT_ONCE, env: Mapping[str, str] | None = None) -> None:
         """Keeps `most` workers. env: the variables of their processes; None: ours."""
         self._most = most
         self._env = env
-        self._idle: list[Worker] = []
-        self._template: Template | None = None
+        self._idle: list[CallWorker] = []
+        self._template: TemplateProcess | None = None
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
@@ -316,7 +316,7 @@ class Pool:
             worker.socket.close()
         self._idle = []
 
-    def _take(self, module: str) -> Worker | None:
+    def _take(self, module: str) -> CallWorker | None:
         """Returns an idle worker that has imported a module and still lives; None if there is none."""
         with self._lock:
             for worker in reversed(self._idle):
@@ -327,7 +327,7 @@ class Pool:
                     self._end(worker)
         return None
 
-    async def _started(self, place: Place) -> Worker:
+    async def _started(self, place: Place) -> CallWorker:
         """Starts a worker. Raises: Unavailable: it did not start. EnvError: its module cannot be imported there."""
         worker = self._start(place)
         answer: dict[str, Any] | None = None
@@ -350,36 +350,36 @@ class Pool:
                 worker.socket.close()
         return worker
 
-    def _start(self, place: Place) -> Worker:
+    def _start(self, place: Place) -> CallWorker:
         with self._lock:
             number = next(self._numbers)
             if self._template:
                 with contextlib.suppress(OSError):
-                    return Worker(number, place.module, self._template.start(number, place))
+                    return CallWorker(number, place.module, self._template.start(number, place))
                 self._template.close()  # somebody has killed the worker
-            self._template = Template(self._env)
+            self._template = TemplateProcess(self._env)
             try:
-                return Worker(number, place.module, self._template.start(number, place))
+                return CallWorker(number, place.module, self._template.start(number, place))
             except OSError as error:
                 raise Unavailable("calls", f"no process for calls: {error}") from error
 
-    def _keep(self, worker: Worker) -> None:
+    def _keep(self, worker: CallWorker) -> None:
         with self._lock:
             self._idle.append(worker)
             spare = self._idle.pop(0) if len(self._idle) > self._most else None
         if spare:
             spare.socket.close()  # it ends by itself
 
-    def _end(self, worker: Worker) -> None:
+    def _end(self, worker: CallWorker) -> None:
         worker.socket.close()
         if self._template:
             self._template.kill(worker.number)
 
 
 @cache
-def pool() -> Pool:
+def pool() -> WorkerPool:
     """Returns the pool of this process's workers."""
-    made = Pool()
+    made = WorkerPool()
     atexit.register(made.close)
     os.register_at_fork(after_in_child=made.forget)
     return made

@@ -34,7 +34,7 @@ from coterie.registry import find
 from coterie.run.cluster.engine import Replicas
 from coterie.run.cluster.pulse import Pulse
 from coterie.run.policies import Policies
-from coterie.run.ranks import TIMEOUT_S, Answer, Place, answer, learner_of, sendable
+from coterie.run.ranks import TIMEOUT_S, Answer, RankStart, answer, learner_of, sendable
 from coterie.run.rollout import play_tasks
 
 Said = tuple[Literal["done", "unavailable", "raised"], Any]
@@ -227,7 +227,7 @@ class Rank:
             free.bind(("", 0))
             return f"tcp://{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
 
-    def begin(self, place: Place) -> Answer:
+    def begin(self, place: RankStart) -> Answer:
         """Meets the other ranks, if there are any, and loads the models of the policies that they learn."""
         try:
             self._home.settle()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from coterie.errors import EngineError, Unavailable
 from coterie.kernel.engine import Engine, EngineConfig, Request
 from coterie.kernel.episode import Sample
-from coterie.run.ledger import Entry, entries
+from coterie.run.ledger import LedgerLine, entries
 from coterie.run.ranks import packed
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Replicas(Engine):
         self._pools = {name: tuple(pools[name]) for name in policies}
         self._load: Counter[Any] = Counter()
         self._down: dict[Any, float] = {}
-        self._answered: dict[str, Entry] = {}
+        self._answered: dict[str, LedgerLine] = {}
 
     @property
-    def answered(self) -> list[Entry]:
+    def answered(self) -> list[LedgerLine]:
         """Ledger entries of all samples that were answered; one that was asked for again counts as it came last."""
         return list(self._answered.values())
 

@@ -17,7 +17,7 @@ from coterie.kernel.team import Graded
 from coterie.learning.batch import Learned
 from coterie.learning.policy import Policy
 from coterie.models.files import OPTIMIZERS, POLICIES
-from coterie.run.ranks import Place
+from coterie.run.ranks import RankStart
 
 WAIT_S = 0.5
 """Seconds between two checks whether a signal has come."""
@@ -34,7 +34,7 @@ class PooledLearner:
         self,
         policies: Mapping[str, Policy],
         pools: Mapping[tuple[str, ...], Sequence[Any]],
-        place: Place,
+        place: RankStart,
         settled: Settled,
     ) -> None:
         """Brings up the ranks of all pools.

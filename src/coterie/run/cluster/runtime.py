@@ -134,10 +134,10 @@ class Cluster:
 
     def learner(self, policies: Mapping[str, Policy], checkpoint: Path | None) -> Learner:
         from coterie.run.cluster.learner import PooledLearner
-        from coterie.run.ranks import Place
+        from coterie.run.ranks import RankStart
 
         checkpoint = checkpoint.absolute() if checkpoint else None
-        place = Place(self._home.config, (), 0, 1, "", self._home.device, checkpoint)
+        place = RankStart(self._home.config, (), 0, 1, "", self._home.device, checkpoint)
         return PooledLearner(policies, self._ranks, place, self._settle)
 
     def rollout(self, engine: Engine, step: int, recall: Recalls) -> Rollout:

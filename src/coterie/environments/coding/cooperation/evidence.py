@@ -33,13 +33,13 @@ from typing import Any
 from coterie.environments.coding.cooperation.echo import echoes, turned
 from coterie.environments.coding.cooperation.reading import AUX, catches
 from coterie.environments.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, Replacement, items_of
-from coterie.environments.coding.cooperation.runs import FEWEST, Run, Site, enough
+from coterie.environments.coding.cooperation.runs import FEWEST, PairRun, Site, enough
 from coterie.environments.coding.cooperation.undone import Undone
 from coterie.environments.coding.cooperation.watched import Sites, watched
 from coterie.kernel.calls import InThread
 from coterie.sandbox import REMEMBERED, Box, pool, same
 from coterie.sandbox.border import Message
-from coterie.sandbox.duet import Duet, Played
+from coterie.sandbox.duet import Duet, Exchange
 from coterie.sandbox.remembered import by_itself
 from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 from coterie.seeds import seed_of
@@ -117,8 +117,8 @@ class Evidence:
         """Values of sites that some run came by without the result: main does not have it there by itself."""
         self.informs = False
         """True if some result became another value, not a failure: what only must not be wrong tells main nothing."""
-        self.replayed: dict[Replacement, Run] = {}
-        self.true = Run([], [{}] * len(cases), set())
+        self.replayed: dict[Replacement, PairRun] = {}
+        self.true = PairRun([], [{}] * len(cases), set())
         self.true = self.run()
         self.passed = [
             at
@@ -162,7 +162,7 @@ class Evidence:
         self.informs |= any(run.played[at].answer["status"] == "returned" for at in decided)
         return enough(decided, among)
 
-    def replay(self, swap: Replacement) -> Run:
+    def replay(self, swap: Replacement) -> PairRun:
         """Returns a run of every input with aux's answers replaced."""
         if swap not in self.replayed:
             self.replayed[swap] = self.run(lambda at, *call: swap(self.before(at), *call), self.held)
@@ -182,7 +182,7 @@ class Evidence:
                 applying.add(at)
         return applying
 
-    def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> Run:
+    def run(self, swap: Callable[..., Message] | None = None, held: Mapping[int, Any] | None = None) -> PairRun:
         """Plays every input.
 
         Args:
@@ -190,7 +190,7 @@ class Evidence:
             held: what sites are, in inputs that came by them in truth.
         """
         holding = [{site: value for site, value in (held or {}).items() if site in seen} for seen in self.true.seen]
-        played: list[Played] = []
+        played: list[Exchange] = []
         seen: list[dict[int, Site]] = []
         counts: list[dict[int, int]] = []
         others: dict[int, list[bool]] = {}
@@ -203,7 +203,7 @@ class Evidence:
             return found
 
         if not self.duet.begin(None if swap is None else partial(swapped, AT_LOAD)):
-            return Run([Played(DISABLED)] * len(self.inputs), [{}] * len(self.inputs), set())
+            return PairRun([Exchange(DISABLED)] * len(self.inputs), [{}] * len(self.inputs), set())
         for at, args in enumerate(self.inputs):
             self.duet.caller.look(holding[at])
             if swap is None:
@@ -218,7 +218,7 @@ class Evidence:
         self.late |= any(play.answer["status"] == "timeout" for play in played)
         loaded = others.pop(AT_LOAD, [])
         told = {at: loaded + others.get(at, []) for at in range(len(self.inputs))}
-        return Run(played, seen, {at for at, found in told.items() if found and all(found)}, counts)
+        return PairRun(played, seen, {at for at, found in told.items() if found and all(found)}, counts)
 
     def before(self, at: int) -> Sequence[Any]:
         """Returns the answers that aux gave in truth to the input before."""
@@ -248,7 +248,7 @@ class Evidence:
         kinds = (bool, int, float, type(None), *((str,) if role == "steers" else ()))
         return type(values[0]) in kinds and all(value == values[0] for value in values)
 
-    def changes(self, run: Run) -> set[int]:
+    def changes(self, run: PairRun) -> set[int]:
         """Returns the passed inputs whose result is another."""
         return {at for at in self.passed if not same_as(self.true.played[at].answer.get("value"), run.played[at])}
 
@@ -256,7 +256,7 @@ class Evidence:
         """Returns the different results of passed inputs."""
         return {canonical(self.true.played[at].answer["value"]) for at in self.passed}
 
-    def own(self, run: Run) -> set[int]:
+    def own(self, run: PairRun) -> set[int]:
         """Returns inputs that a run changes although main has the result, or aux's answer, whatever aux says."""
         replaced = run.replaced & set(self.passed)
         results = {at: (value := self.true.played[at].answer["value"], value) for at in replaced}
@@ -331,7 +331,7 @@ class Evidence:
         return bool(places)
 
 
-def same_as(value: Any, played: Played) -> bool:
+def same_as(value: Any, played: Exchange) -> bool:
     """Returns True if a call returned this value."""
     return played.answer["status"] == "returned" and same(value, played.answer["value"])
 

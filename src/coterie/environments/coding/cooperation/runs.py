@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coterie.sandbox import same
-from coterie.sandbox.duet import Played
+from coterie.sandbox.duet import Exchange
 
 ENOUGH = 0.25
 """Share of the passed tests that aux has to decide: less is an exception, not how the two work."""
@@ -18,7 +18,7 @@ Site = tuple[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PairRun:
     """Every input once, with both programs loaded anew.
 
     Attributes:
@@ -28,7 +28,7 @@ class Run:
         counts: number of values of each expression.
     """
 
-    played: list[Played]
+    played: list[Exchange]
     seen: list[dict[int, Site]]
     replaced: set[int]
     counts: list[dict[int, int]] = field(default_factory=list)

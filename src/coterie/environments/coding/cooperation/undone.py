@@ -20,7 +20,7 @@ from coterie.environments.coding.cooperation.replaced import (
 )
 from coterie.environments.coding.cooperation.runs import FEWEST, Site, enough
 from coterie.sandbox import same
-from coterie.sandbox.duet import Played
+from coterie.sandbox.duet import Exchange
 from coterie.sandbox.values import acting, canonical
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Shares:
     main: Fraction
 
     @classmethod
-    def of(cls, true: Played, swapped: Played) -> Shares | None:
+    def of(cls, true: Exchange, swapped: Exchange) -> Shares | None:
         """Finds both shares of a test.
 
         Args:
@@ -174,7 +174,7 @@ class Shares:
     def _made(cls, factor: Fraction, answer: int, result: int) -> Shares:
         return cls(factor, factor * answer, result - factor * answer)
 
-    def other(self, played: Played) -> Shares | None:
+    def other(self, played: Exchange) -> Shares | None:
         """Returns the shares of another test, with the same factor; None if they are no whole numbers."""
         numbers = _numbers(played)
         return None if numbers is None else self._made(self.factor, *numbers)
@@ -228,7 +228,7 @@ def lies_in(part: Any, value: Any) -> bool:
     return any(lies_in(part, item) for item in inner or ())
 
 
-def _numbers(played: Played) -> tuple[int, int] | None:
+def _numbers(played: Exchange) -> tuple[int, int] | None:
     """Returns aux's only answer and the result, where both are whole numbers."""
     result = played.answer.get("value")
     if len(played.told) != 1 or type(result) is not int or type(played.told[0].values[0]) is not int:

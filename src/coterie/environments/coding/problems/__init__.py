@@ -47,7 +47,7 @@ class Problem(Task):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProgramVerdict:
     """The result of a program on the hidden tests.
 
     ran: tests in which it answered at all. timeouts: tests in which its time was over. broken: what the
@@ -104,7 +104,7 @@ def blocks(text: str) -> list[str]:
 
 async def examine(
     scene: Scene, box: JSON, problem: Problem, program: str, extra: Sequence[tuple[str, str]] = ()
-) -> tuple[Verdict, list[Any]]:
+) -> tuple[ProgramVerdict, list[Any]]:
     """Returns a program's verdict on a problem's hidden tests, and its answers on more cases."""
     if problem.check:
         function, *args = question(problem, program)
@@ -115,16 +115,16 @@ async def examine(
     return judge(answers[:count]), answers[count:]
 
 
-def verdict_of(answer: Any) -> Verdict:
+def verdict_of(answer: Any) -> ProgramVerdict:
     """Returns the verdict of test code.
 
     It does not tell which test a call belongs to: some, all or none were answered.
     """
     if answer["status"] != "ok":
-        return Verdict(0, 0, 1, int(answer["status"] == "timeout"), said_of(answer))
+        return ProgramVerdict(0, 0, 1, int(answer["status"] == "timeout"), said_of(answer))
     total, answered = max(1, answer["total"]), answer["answered"]
     ran = total if 0 < answered == answer["asked"] else min(answered, total - 1)
-    return Verdict(answer["passed"], ran, total, answer["late"])
+    return ProgramVerdict(answer["passed"], ran, total, answer["late"])
 
 
 def said_of(answer: Any) -> str:
@@ -136,13 +136,13 @@ LIMITS = {"memory": "more than environment.memory_mb", "output": "more than envi
 """Settings that a program went beyond, by the status of its answer."""
 
 
-def judge(answers: Sequence[Any]) -> Verdict:
+def judge(answers: Sequence[Any]) -> ProgramVerdict:
     """Returns the verdict on a problem's cases, from what `tried` gave for them."""
     passed = sum(answer["right"] for answer in answers)
     statuses = [answer["status"] for answer in answers]
     messages = {said_of(answer) for answer in answers}
     broken = messages.pop() if len(messages) == 1 else ""
-    return Verdict(passed, statuses.count("ok"), len(answers), statuses.count("timeout"), broken)
+    return ProgramVerdict(passed, statuses.count("ok"), len(answers), statuses.count("timeout"), broken)
 
 
 def whole(problem: Problem, program: str) -> str:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from coterie.environments.coding.problems import Problem, Verdict, judge, question, verdict_of
+from coterie.environments.coding.problems import Problem, ProgramVerdict, judge, question, verdict_of
 from coterie.environments.published.data import LONGEST_REASON
 from coterie.kernel.safe import one_line
 from coterie.sandbox import Box
@@ -58,7 +58,7 @@ def failing(problems: Sequence[Problem], box: Box) -> tuple[str, dict[int, str]]
     return "", {at: known[key] for at, key in asked.items() if known[key]}
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: ProgramVerdict) -> str:
     """Returns the reason why a solution failed, in one line, and which setting may mend it."""
     if verdict.timeouts:
         return f"{verdict.timeouts} of {verdict.total} tests took longer than environment.time_s"
@@ -67,7 +67,7 @@ def _why(verdict: Verdict) -> str:
     return f"{verdict.passed} of {verdict.total} tests passed"
 
 
-def solves(problem: Problem, program: str, box: Box) -> Verdict:
+def solves(problem: Problem, program: str, box: Box) -> ProgramVerdict:
     """Returns a program's verdict on a problem's hidden tests, outside any episode."""
     function, *args = question(problem, program)
     answer = function(box.json(), *args)
