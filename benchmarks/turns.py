@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from benchmarks.intervals import over_seeds
-from coterie.algorithms.base import Algorithm
 from coterie.bench import Say
 from coterie.engines.scripted import ScriptedEngine
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.play import Play
 from coterie.kernel.scene import Scene

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from coterie.algorithms.base import Algorithm
 from coterie.engines.scripted import ScriptedEngine
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample, text_of
 from coterie.kernel.group import Collected

@@ -12,9 +12,9 @@ from html import escape
 from pathlib import Path
 from random import Random
 
-from coterie.algorithms.base import Algorithm
 from coterie.config.resolve import load_environment
 from coterie.engines.scripted import ScriptedEngine
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment
 from coterie.kernel.episode import text_of

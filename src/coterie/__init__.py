@@ -11,10 +11,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.algorithms.base import Algorithm
     from coterie.checks.conformance import check
     from coterie.config.resolve import load_config
     from coterie.errors import CallError, CoterieError, Unavailable
+    from coterie.kernel.algorithm import Algorithm
     from coterie.kernel.engine import Engine, EngineConfig, Request
     from coterie.kernel.environment import Environment, Lesson, Settings, Task, split_of
     from coterie.kernel.episode import Sample
@@ -35,7 +35,7 @@ warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm's, in a
 
 _HOMES = {
     "Ablation": "coterie.run.ablation",
-    "Algorithm": "coterie.algorithms.base",
+    "Algorithm": "coterie.kernel.algorithm",
     "CallError": "coterie.errors",
     "CoterieError": "coterie.errors",
     "Engine": "coterie.kernel.engine",

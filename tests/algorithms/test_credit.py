@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.algorithms.credit import CREDIT, scaled, standardize
+from coterie.algorithms.credit import CREDIT, standardize
+from coterie.algorithms.magrpo import scaled
 from coterie.errors import GroupError
 from coterie.kernel.group import flat
 

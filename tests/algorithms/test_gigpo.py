@@ -12,7 +12,7 @@ from coterie.algorithms.mas_grpo import MASGRPO
 from coterie.errors import ConfigError
 from coterie.kernel.episode import Asked, Rewarded
 from coterie.kernel.team import route
-from coterie.sampling.episodes import to_go
+from coterie.sampling.to_go import to_go
 from tests.toys import TEAM, Sequential, Toy, one, scripted
 
 CENTRED = GiGPO(num_generations=2, advantage="center")

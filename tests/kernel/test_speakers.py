@@ -22,7 +22,7 @@ from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Scene, role_of
 from coterie.kernel.team import Team, route
 from coterie.run.evaluate import evaluate_team
-from coterie.sampling.episodes import to_go
+from coterie.sampling.to_go import to_go
 
 TEAM = Team({"lead": "p", "worker": "q"})
 

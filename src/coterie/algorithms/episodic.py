@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from pydantic import Field
 
-from coterie.algorithms.base import Algorithm
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.environment import Task
-from coterie.kernel.group import Collected, Group, Member
+from coterie.kernel.group import Collected, Group, Member, flat
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import WHOLE, by_role, collected, play_episodes
 
@@ -49,3 +50,24 @@ def over_the_step(
         for (at, _), advantage in zip(lot, earns([member for _, member in lot]), strict=True):
             earned[at].append(advantage)
     return [tuple(numbers) for numbers in earned]
+
+
+def standardize_weighted(returns: Sequence[float], weights: Sequence[float], *, eps: float = 1e-6) -> list[float]:
+    """Computes advantages as (r - mean) / (s + eps), with weighted mean and population deviation s.
+
+    Args:
+        weights: how often each counts, such as its tokens.
+
+    Returns:
+        exactly 0 where all returns are equal.
+
+    Source:
+        REINFORCE++, arXiv:2501.03262, which normalises over the tokens of a batch.
+    """
+    total = math.fsum(weights)
+    if flat(list(returns)) or not total:
+        return [0.0] * len(returns)
+    mean = math.fsum(weight * value for weight, value in zip(weights, returns, strict=True)) / total
+    squares = math.fsum(weight * (value - mean) ** 2 for weight, value in zip(weights, returns, strict=True))
+    spread = math.sqrt(squares / total)
+    return [(value - mean) / (spread + eps) for value in returns]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import pstdev
 
 from coterie.algorithms.at_grpo import ATGRPO
-from coterie.algorithms.base import State
 from coterie.algorithms.credit import CREDIT
 from coterie.errors import ConfigError
+from coterie.kernel.algorithm import State
 from coterie.kernel.environment import Environment
 from coterie.kernel.group import Group
 from coterie.kernel.team import Team

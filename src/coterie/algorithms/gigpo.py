@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from coterie.algorithms.base import RoleBaseline, State
+from coterie.algorithms.base import RoleBaseline
+from coterie.kernel.algorithm import State
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected, Group, Key, Member
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import WHOLE, Episode, by_role, by_team, collected, play_episodes
+from coterie.sampling.to_go import members_to_go
 
 
 class GiGPO(RoleBaseline):
@@ -79,7 +81,7 @@ class GiGPO(RoleBaseline):
         """
         lots: dict[tuple[str, tuple[tuple[int, ...], ...]], list[Member]] = {}
         for role, episode, drawn in by_role(played):
-            for one, member in zip(drawn, episode.to_go(drawn, self.team_weight, self.discount), strict=True):
+            for one, member in zip(drawn, members_to_go(episode, drawn, self.team_weight, self.discount), strict=True):
                 before = [
                     other.sample.prompt_ids
                     for other in drawn

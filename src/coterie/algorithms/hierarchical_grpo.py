@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -58,16 +59,14 @@ class HierarchicalGRPO(GroupBaseline):
 
     def _within(self, play: Play, task: Task, episode: Episode) -> Iterator[Group]:
         """Yields groups of two and more attempts at one prompt of an episode, each with its own local rewards."""
-        earned: dict[tuple[int, str], float] = {}
+        earned: defaultdict[tuple[int, str], float] = defaultdict(float)
         for event in episode.log.events:
             if isinstance(event, Rewarded) and event.role:
-                place = event.point or 0, event.role
-                earned[place] = earned.get(place, 0.0) + event.value
+                earned[event.point or 0, event.role] += event.value
         lots: dict[tuple[str, tuple[int, ...]], list[Member]] = {}
         for one in episode.drawn:
             if one.sample.role in self.attempts:
-                value = earned.get((one.point, one.speaker), 0.0)
-                member = Member((one.sample,), (value,), episode=episode.number)
+                member = Member((one.sample,), (earned[one.point, one.speaker],), episode=episode.number)
                 lots.setdefault((one.sample.role, one.sample.prompt_ids), []).append(member)
         for number, ((role, _), members) in enumerate(lots.items()):
             if len(members) > 1:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import pstdev
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from coterie.algorithms import credit
-from coterie.algorithms.base import Algorithm
 from coterie.errors import ConfigError
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.environment import Environment, Task
-from coterie.kernel.group import Collected, Group
+from coterie.kernel.group import Collected, Group, flat
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
 from coterie.sampling.expand import Expansion, ExpansionPlan, JointActions, expand
@@ -110,5 +111,28 @@ class MAGRPO(Algorithm):
                 centered = credit.leave_one_out(returns)
             case "greedy":
                 assert group.baseline is not None
-                centered = credit.against(returns, group.baseline)
-        return tuple(credit.scaled(centered, returns) if self.scale == "deviation" else centered)
+                centered = against(returns, group.baseline)
+        return tuple(scaled(centered, returns) if self.scale == "deviation" else centered)
+
+
+def against(returns: Sequence[float], baseline: float) -> list[float]:
+    """Computes r minus a baseline that does not depend on the returns, such as the return of the greedy reply.
+
+    Source:
+        ReMax, arXiv:2310.10505.
+    """
+    if flat([*returns, baseline]):
+        return [0.0] * len(returns)
+    return [value - baseline for value in returns]
+
+
+def scaled(advantages: Sequence[float], returns: Sequence[float], *, eps: float = 1e-6) -> list[float]:
+    """Divides advantages by (s + eps), s the population deviation of their returns; never centred again.
+
+    Returns:
+        exactly 0 where all returns are equal: a tiny spread would be blown up.
+    """
+    if flat(list(returns)):
+        return [0.0] * len(returns)
+    spread = pstdev(returns)
+    return [advantage / (spread + eps) for advantage in advantages]

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from coterie.algorithms.base import State
-from coterie.algorithms.credit import standardize_weighted
-from coterie.algorithms.episodic import Episodic, over_the_step
+from coterie.algorithms.episodic import Episodic, over_the_step, standardize_weighted
+from coterie.kernel.algorithm import State
 from coterie.kernel.environment import Task
 from coterie.kernel.group import Collected, Group, Member
 from coterie.kernel.play import Play
 from coterie.sampling.episodes import WHOLE, by_role, collected, play_episodes
+from coterie.sampling.to_go import members_to_go
 
 
 class Marshal(Episodic):
@@ -33,7 +33,7 @@ class Marshal(Episodic):
         played = await play_episodes(play, task, self.num_generations)
         lots: dict[tuple[str, str], list[Member]] = {}
         for role, episode, drawn in by_role(played):
-            lots.setdefault((WHOLE, role), []).extend(episode.to_go(drawn, self.team_weight, self.discount))
+            lots.setdefault((WHOLE, role), []).extend(members_to_go(episode, drawn, self.team_weight, self.discount))
         return collected(play, task, played, lots, least=1)
 
     def credit(self, groups: Sequence[Group], state: State) -> tuple[list[tuple[float, ...]], State]:

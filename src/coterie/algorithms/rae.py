@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from coterie.algorithms.base import State
 from coterie.algorithms.episodic import Episodic
+from coterie.kernel.algorithm import State
 from coterie.kernel.group import Group
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.algorithms.base import State
-from coterie.algorithms.credit import standardize_weighted
-from coterie.algorithms.episodic import Episodic, over_the_step
+from coterie.algorithms.episodic import Episodic, over_the_step, standardize_weighted
+from coterie.kernel.algorithm import State
 from coterie.kernel.group import Group, Member
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from coterie.algorithms.base import Algorithm
 from coterie.config.settings import (
     EvalConfig,
     LoraConfig,
@@ -16,6 +15,7 @@ from coterie.config.settings import (
     TrainConfig,
 )
 from coterie.engines.remote import RemoteConfig
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import LONGEST_S, Engine
 from coterie.kernel.environment import Environment, Settings
 from coterie.learning.loss import Loss

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from coterie.algorithms.base import Algorithm
 from coterie.config.fitting import ChosenDefault, as_tables, choices, one_each, taught, warnings
 from coterie.config.settings import (
     SHARED,
@@ -34,6 +33,7 @@ from coterie.config.settings import (
 from coterie.config.toml import EVERY, ConfigSource, read
 from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import SPLITS, STARTERS, Environment, Settings, Split
 from coterie.kernel.mistakes import (

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from coterie.algorithms.base import Algorithm
 from coterie.config.toml import to_toml
 from coterie.engines.remote import RemoteConfig
+from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import EngineConfig
 from coterie.kernel.environment import Environment, Settings
 from coterie.kernel.play import Sampling

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from coterie.algorithms.base import Algorithm, State
 from coterie.errors import GroupError
+from coterie.kernel.algorithm import Algorithm, State
 from coterie.kernel.group import Group
 
 
