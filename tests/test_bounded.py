@@ -83,6 +83,10 @@ def test_every_file_of_a_run_has_bounds(tmp_path, monkeypatch):
         file.write(json.dumps({"task": [[] for _ in range(100_000)]}))
     with pytest.raises(CheckpointError, match="it holds hardly anything but lists and objects"):
         run.episodes(2)
+    with gzip.open(run.folder / "episodes/step-00003.jsonl.gz", "wt") as file:
+        file.write(f'{{"advantages": [[{"0," * 3_000_000}0]]}}')
+    with pytest.raises(CheckpointError, match="it holds more than 2,097,152 values"):
+        run.episodes(3)
     monkeypatch.setattr(folder, "LARGEST_METRICS", 100)
     (run.folder / "metrics.jsonl").write_text('{"step": 1}\n' * 100)
     with pytest.raises(CheckpointError, match=r"metrics.jsonl is refused: it has more than 100 bytes"):
@@ -115,7 +119,7 @@ def one_text(file: Path) -> Path:
 
 
 def many_rows(file: Path) -> Path:
-    return table(file, {"a": pyarrow.array([0] * 20_000_000, pyarrow.int8())})
+    return table(file, {"a": pyarrow.array([0] * 4_000_000, pyarrow.int8())})
 
 
 def one_cell(file: Path) -> Path:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -133,14 +133,24 @@ def main(work: str, memory: int, link: Connection) -> None:
     """Runs in the process: answers requests until the asking side has gone."""
     module, _, name = work.partition(":")
     do = getattr(import_module(module), name)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    with suppress(ValueError, OSError):  # where a system does not know how, time alone is limited
-        resource.setrlimit(resource.RLIMIT_AS, (_size() + memory, hard))
-    link.send_bytes(b"{}")
-    with suppress(EOFError, OSError):
+    with limited(memory), suppress(EOFError, OSError):
+        link.send_bytes(b"{}")
         while True:
             for answer in _answers(do, memory, *json.loads(link.recv_bytes())):
                 link.send_bytes(json.dumps(answer, default=str).encode())
+
+
+@contextmanager
+def limited(memory: int) -> Iterator[None]:
+    """Limits the bytes that this process may take from now on, while it lasts; it never widens a limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with suppress(ValueError, OSError):  # where a system does not know how, time alone is limited
+        resource.setrlimit(resource.RLIMIT_AS, (min(_size() + memory, soft) if soft >= 0 else _size() + memory, hard))
+    try:
+        yield
+    finally:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _answers(

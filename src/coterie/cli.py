@@ -407,6 +407,7 @@ def play(
     from coterie.kernel.mistakes import check_split
     from coterie.report.text import log_text, tree_text
     from coterie.run.folder import Run
+    from coterie.run.trust import reading
 
     check_split(split, "--split")
     trusted(trust)
@@ -428,7 +429,8 @@ def play(
         played = opened.episodes(step)
         if task >= len(played):
             raise ConfigError(f"step {step} played {len(played)} tasks; --task is 0 to {len(played) - 1}")
-        say(tree_text(played[task]))
+        with reading(run):
+            say(tree_text(played[task]))
         return
     asked: list[str] = []
     loaded = team_of(run, step)

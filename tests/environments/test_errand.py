@@ -84,6 +84,7 @@ def test_the_numbers_of_a_reply_are_its_whole_ones(text, finish, numbers):
         (("Tea", "stop"), ("4", "stop"), 0.0, 0.0, "another price"),
         (("Milk or tea", "stop"), ("31, 4", "stop"), 0.0, 0.0, "no single price"),
         (("", "stop"), ("", "length"), 0.0, 0.0, "no single price"),
+        ((" " * 80 + "Milk", "stop"), ("31", "stop"), 1.0, 1.0, "solved"),
     ],
 )
 def test_what_an_episode_pays(wish, bill, clerk, team, ending):
@@ -93,8 +94,9 @@ def test_what_an_episode_pays(wish, bill, clerk, team, ending):
     assert played(Errand(dense=False), wish, bill).log.rewards() == {"team": team}
 
 
-def test_luck_after_a_wrong_thing_solves_the_task_and_is_not_paid():
-    lucky = (("Tea", "stop"), ("31", "stop"))
+@pytest.mark.parametrize("wish", ["Tea", "x" * 80 + " Milk"])  # a thing that the cashier does not hear
+def test_luck_after_a_wrong_thing_solves_the_task_and_is_not_paid(wish):
+    lucky = ((wish, "stop"), ("31", "stop"))
     for world, rewards in ((Errand(), {"clerk": 0.0, "team": 0.0}), (Errand(dense=False), {"team": 1.0})):
         log = played(world, *lucky).log
         assert log.rewards() == rewards

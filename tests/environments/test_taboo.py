@@ -52,6 +52,13 @@ def played(hint: Reply, guess: Reply | None, task: Card = CARD, **settings) -> C
         ("It is sunny.", "sun"),
         ("Icy", "ice"),
         ("His teeth", "tooth"),
+        ("catcat", "cat"),
+        ("a c4t", "cat"),
+        ("it is a b@11", "ball"),
+        ("T A C", "cat"),
+        ("\u0441\u0430t", "cat"),  # Cyrillic
+        ("p\u03bftat\u03bf", "potato"),  # Greek
+        ("two c\u00adats", "cat"),  # signs that are not seen
     ],
 )
 def test_a_hint_that_says_the_word_is_refused(hint, word):

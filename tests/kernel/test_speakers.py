@@ -17,12 +17,15 @@ from coterie.checks.conformance import check
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import EnvError
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
-from coterie.kernel.episode import Answered, Asked, Rewarded, value
+from coterie.kernel.episode import Answered, Asked, Rewarded, episode_of, path_of, value
 from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Scene, role_of
 from coterie.kernel.team import Team, route
+from coterie.report.text import tree_text
 from coterie.run.evaluate import evaluate_team
+from coterie.run.records import Played
 from coterie.sampling.to_go import to_go
+from tests.toys import Agree, one, scripted
 
 TEAM = Team({"lead": "p", "worker": "q"})
 
@@ -144,6 +147,28 @@ def test_a_tree_values_each_worker_by_its_own_reward():
             if group.key.role == "worker":
                 counts = {round(member.value - len(member.samples[0].text), 6) for member in group.members}
                 assert len(counts) == 1  # what remains is the team's, the same for all
+
+
+def test_a_tree_shows_each_group_once_below_what_it_was_asked():
+    together = scripted(Agree())
+    trees = [one(together, ATGRPO(num_generations=4).collect(together, Agree().task("train", 0)))]
+    for found in [*trees, *collected(ATGRPO(num_generations=3))]:
+        played = Played("train", 0, found, tuple((0.0,) * len(group.members) for group in found.groups))
+        shown, asked = [], ""
+        for line in tree_text(played).splitlines():
+            if line.endswith(" is asked"):
+                asked = line.split(", ")[1].removesuffix(" is asked")
+            elif line.startswith("    group "):
+                path, _, role = line.removeprefix("    group ").split(":")[0].split("/", 2)[2].rpartition("/")
+                shown.append(f"{role}{path.partition('#')[1]}{path.partition('#')[2]}")
+                assert shown[-1] == asked
+        assert len(shown) == len(found.groups) > 0
+
+
+def test_a_branch_begins_with_the_number_of_its_episode():
+    assert [episode_of(branch) for branch in ("0", "12", "12/3.1", "3/10.2/4.greedy")] == [0, 12, 12, 3]
+    assert path_of("12/3.1", 4, "worker#2") == "12/3.1@4#2"
+    assert path_of("0", 4, "lead") == path_of("0", 4) == "0@4"
 
 
 def test_the_contract_is_checked_and_holds():

@@ -72,6 +72,13 @@ def test_a_sample_of_several_groups_is_one_row_with_the_sum():
     ]  # fmt: skip
 
 
+def test_a_group_that_cancels_adds_nothing_to_a_sample_of_another():
+    twice, other = sample(), sample()
+    alike = Group(Key("t", 0, "state 0", "a"), "prompt", (member(3.0, twice), member(4.0, other)))
+    routed = route(TEAM, [group(member(0.0, twice), member(1.0)), alike], [(-1.0, 1.0), (0.5, -0.5)])["pa"]
+    assert [one.advantage for one in routed] == [-1.0, 1.0, 0.0]
+
+
 def test_a_share_counts_the_tasks_whose_groups_were_not_chosen():
     groups = [group(member(0.0), member(1.0))]
     assert {one.share for one in route(TEAM, groups, [(-1.0, 1.0)])["pa"]} == {1 / 2}

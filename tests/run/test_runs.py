@@ -1,5 +1,6 @@
 """Runs: exact resume, whole files, and what is refused."""
 
+import gzip
 import json
 import os
 import shutil
@@ -746,6 +747,22 @@ def test_saved_episodes_hold_what_a_tree_needs(whole):
     for played in Run(whole).episodes(4):
         assert len(played.advantages) == len(played.collected.groups)
         assert played.collected.logs[0].task == f"train-{played.index}"
+
+
+def test_a_rollout_that_an_earlier_version_saved_is_shown_alike(whole):
+    """Groups had no point of their own then: it stood in their path alone."""
+    file = Run(whole).folder / "episodes" / "step-00004.jsonl.gz"
+    saved = file.read_bytes()
+    rows = [json.loads(line) for line in gzip.decompress(saved).splitlines()]
+    for group in (group for row in rows for group in row["collected"]["groups"]):
+        assert group.pop("point") == int(group["key"][2].rpartition("@")[2])
+        del group["history"]
+    now = Run(whole).episodes(4)
+    try:
+        file.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+        assert Run(whole).episodes(4) == now
+    finally:
+        file.write_bytes(saved)
 
 
 def test_about_says_versions_seed_and_hardware(whole):

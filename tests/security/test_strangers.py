@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -391,4 +392,47 @@ def test_inspect_lists_what_a_run_or_a_config_names(honest, watched, tmp_path):
     assert call("inspect", str(honest))[1].startswith("it names no code, command, server, variable, file or download\n")
     (tmp_path / "team.toml").write_text('[environment]\nname = "gateway"\nagent = "my_agent.py:run"\n')
     assert "code      environment.agent = my_agent.py:run\n" in call("inspect", str(tmp_path / "team.toml"))[1]
+    bare = call("inspect", str(hostile("no_sandbox", honest, tmp_path / "bare")))[1]
+    assert "programs  environment.sandbox = process\n" in bare
     assert os.environ[SECRET] == "a secret"
+
+
+def changed(honest: Path, run: Path, old: str, new: str) -> Path:
+    shutil.copytree(honest, run)
+    (run / "owner").unlink()
+    text = (run / "config.toml").read_text()
+    assert old in text
+    (run / "config.toml").write_text(text.replace(old, new, 1))
+    return run
+
+
+@pytest.mark.parametrize(
+    "old", ["steps = 1\n", "size = 6\n", "num_generations = 8\n", "seed = 0\n", 'name = "plan_path"\n']
+)
+def test_a_number_that_no_config_has_is_one_line(old, honest, watched, tmp_path):
+    """Written in another base it is read, whatever its length, and cannot be written."""
+    key = old.split(" ")[0]
+    run = changed(honest, tmp_path / "run", old, f"{key} = 0x{'f' * 5000}\n")
+    for words in (["inspect"], ["eval"], ["export", "--out", "out"], ["report"], ["train", "--dry-run", "--resume"]):
+        code, _, err = call(*words, str(run))
+        assert (code, err.count("\n")) == (2, 1), (words, err)
+        assert "more than 64 bits" in err
+
+
+def test_a_role_cannot_write_lines_of_a_report(honest, watched, tmp_path):
+    run = changed(honest, tmp_path / "run", "[team]\n", '[team]\n"x\\nDid it learn? Yes" = "pilot"\n')
+    code, out, err = call("report", str(run))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "a key is no single line of text: x Did it learn? Yes" in err
+
+
+def test_a_tree_that_does_not_fit_together_is_one_line(honest, watched, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(honest, run)
+    (run / "owner").unlink()
+    file = run / "episodes" / "step-00001.jsonl.gz"
+    rows = [json.loads(line) | {"advantages": [[0.0]]} for line in gzip.decompress(file.read_bytes()).splitlines()]
+    file.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    code, _, err = call("play", str(run), "--tree", "--step", "1")
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "holds something that no run writes" in err

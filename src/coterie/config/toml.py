@@ -17,7 +17,7 @@ from coterie.registry import about
 
 LARGEST = 1 << 20
 """Maximum number of bytes of a config."""
-DEEPEST, MOST = 16, 4000
+DEEPEST, MOST, INTEGER_BITS = 16, 4000, 64
 """Maximum number of tables within each other in a config, and of its values."""
 LONGEST = 300
 """Maximum number of characters of an override that a message repeats."""
@@ -213,7 +213,7 @@ def _parsed(text: str) -> dict[str, Any]:
         ValueError: it is no TOML, or says more than a config has; the library takes gigabytes for a key of many parts.
         RecursionError: its values are too deep for the library.
     """
-    if any(line.count(".") > 2 * DEEPEST for line in text.split("\n")):  # a key, perhaps
+    if text.count(".") > MOST or any(line.count(".") > 2 * DEEPEST for line in text.split("\n")):  # keys, perhaps
         reader = Apart(f"{__name__}:parsed_apart")
         try:
             (data,) = reader.ask(text)
@@ -228,8 +228,12 @@ def _parsed(text: str) -> dict[str, Any]:
         value, depth = left.pop()
         if isinstance(value, dict | list):
             inner = list(value.values()) if isinstance(value, dict) else value
+            if isinstance(value, dict) and (odd := next((key for key in value if key != one_line(key)), None)):
+                raise ValueError(f"a key is no single line of text: {one_line(odd)[:LONGEST]}")
             values += len(inner)
             left += [(each, depth + 1) for each in inner]
+        if isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+            raise ValueError(f"an integer has more than {INTEGER_BITS} bits")
         if depth > DEEPEST or values > MOST:
             raise ValueError(f"it has more than {MOST:,} values, or more than {DEEPEST} tables within each other")
     return data

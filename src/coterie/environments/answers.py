@@ -35,7 +35,7 @@ def chat(instruction: str, examples: Sequence[tuple[str, str]], question: str) -
 
 def heard(reply: Reply) -> str:
     """Returns another role's words as a prompt shows them: on one line, and bounded."""
-    return " ".join(reply.text[:HEARD].split())
+    return " ".join(reply.text.split())[:HEARD]
 
 
 def whole_words(reply: Reply) -> str:

@@ -13,7 +13,7 @@ team gets 1 for the right price, whatever was said before.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Literal
 
@@ -123,7 +123,7 @@ class Errand(Environment):
         earned = True
         if not self.solo:
             wish = await scene.ask(CLERK, self.clerk_prompt(task), max_tokens=self.max_tokens)
-            named = things_in(wish) == {task.thing}
+            named = things_in(wish) == things_in(replace(wish, text=heard(wish))) == {task.thing}
             scene.metric("clerk_right", float(named))
             if self.dense:
                 scene.reward(CLERK, worth(named, wish))

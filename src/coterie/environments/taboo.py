@@ -41,6 +41,14 @@ INNOCENT = {
     "saw": "was", "star": "rats", "wolf": "flow",
 }  # fmt: skip
 """Ordinary words that a hint may have, though they are a word backwards or in pieces."""
+LOOKALIKES = (
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0456\u0458\u0455\u0501"  # Cyrillic
+    "\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7"  # Greek
+)
+DISGUISES = tuple(
+    str.maketrans(f"01345789@$!{LOOKALIKES}", f"o{one}eastbgasiabekmhopctyxijsdabenikvoptyx") for one in "il"
+)
+"""Digits, signs and letters of other alphabets that stand for letters."""
 LONG = 5
 """Letters from which a word counts as said in a longer one, such as gingerbread."""
 ARTICLES = ("a", "an", "the")
@@ -216,8 +224,13 @@ def shuffled(epoch: int) -> tuple[Word, ...]:
 
 def plain(text: str) -> list[str]:
     """Returns the words of a text in small letters, without accents and signs that are not seen."""
-    bare = (sign for sign in unicodedata.normalize("NFKD", text) if unicodedata.category(sign) not in ("Mn", "Cf"))
-    return re.findall(r"[a-z]+", "".join(bare).lower())
+    return re.findall(r"[a-z]+", bared(text).lower())
+
+
+def bared(text: str) -> str:
+    """Returns a text without accents and signs that are not seen."""
+    signs = unicodedata.normalize("NFKD", text)
+    return "".join(sign for sign in signs if unicodedata.category(sign) not in ("Mn", "Cf"))
 
 
 def forms(word: str) -> set[str]:
@@ -230,13 +243,20 @@ def forms(word: str) -> set[str]:
 
 
 def says(text: str, word: str) -> bool:
-    """Returns True if a hint says a word: as it is, inflected, in a longer word, in pieces, by letters or backwards."""
-    spoken = plain(text)
+    """Returns True if a hint says a word: as it is, inflected, in a longer word, in pieces, by letters or backwards.
+
+    So does one with digits, signs or letters of other alphabets that look like the word's.
+    """
+    return any(_says(plain(bared(text).lower().translate(signs)), word) for signs in ({}, *DISGUISES))
+
+
+def _says(spoken: list[str], word: str) -> bool:
+    """Returns True if words say a word."""
     if word in INNOCENT:
         spoken = re.sub(rf"\b{INNOCENT[word]}\b", "", " ".join(spoken)).split()
     stem = word[:-1] if word.endswith(("e", "y")) else f"{word}{word[-1]}"
     inflected = {word[::-1], *forms(word), *(word + end for end in ENDINGS), *(stem + end for end in STEM_ENDINGS)}
-    if any(token in inflected or (len(word) >= LONG and word in token) for token in spoken):
+    if any(token in inflected or (word in token and (len(word) >= LONG or word * 2 in token)) for token in spoken):
         return True
     for begin in range(len(spoken)):
         piece = ""
@@ -246,7 +266,8 @@ def says(text: str, word: str) -> bool:
                 return True
             if len(piece) >= len(word):
                 break
-    return word in "".join(token for token in spoken if len(token) == 1)
+    letters = "".join(token for token in spoken if len(token) == 1)
+    return word in letters or word[::-1] in letters
 
 
 def guessed(reply: Reply) -> str:

@@ -167,8 +167,8 @@ Event = Asked | Answered | Called | Returned | TurnBegan | Rewarded | Noted | En
 class Log:
     """The events of one branch of an episode.
 
-    id: (task, episode, branch) in one string. parent: the log it was forked from and the point
-    where, or None. events: all of them, or, with a parent, those after the fork. seed: what the
+    id: the number of the episode, then a name for each fork on the way, with "/" between. parent: the log it was forked
+    from and the point where, or None. events: all of them, or, with a parent, those after the fork. seed: what the
     episode's chance starts from. environment and task say what was played.
     """
 

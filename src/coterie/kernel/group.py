@@ -19,7 +19,7 @@ Scope = Literal["prompt", "task"]
 
 
 class Key(NamedTuple):
-    """The name of a group. path: its place in the task, for people; no code takes it apart."""
+    """The name of a group. path: its place in the task, for people: what code needs stands in the group."""
 
     task: str
     episode: int

@@ -91,7 +91,8 @@ class Audit:
             + (f", {self.lone} of one reply, which is compared with nothing" if self.lone else ""),
         ]
         if not self.mixed:
-            return "\n".join([*lines, "no group mixes roles, turns or prompts"])
+            what = "roles, turns or prompts" if any(row.turn for row in rows) else "roles or prompts"
+            return "\n".join([*lines, f"no group mixes {what}"])
         kinds = {kind: sum(kind in mixed.what for mixed in self.mixed) for kind in KINDS}
         lines.append("  they mix " + ", ".join(f"{kind} ({count})" for kind, count in kinds.items() if count))
         replies = [judged for mixed in self.mixed for judged in mixed.replies]

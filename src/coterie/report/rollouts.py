@@ -449,7 +449,7 @@ def _rows_of(run: Run, step: int) -> Iterator[RolloutRow]:
                 key, whole = group.key, group.scope == "task"
                 prompt = key.task if whole else " ".join(map(str, member.samples[0].prompt_ids))
                 roles = {key.role} if key.role == TEAM else {sample.role for sample in member.samples}
-                turn = "" if whole else str(group.point or 0)
+                turn = "" if group.point is None else str(group.point)
                 name = "/".join(map(str, (step, *key)))
                 yield RolloutRow(name, prompt, member.value, "+".join(sorted(roles)), turn, advantage)
 

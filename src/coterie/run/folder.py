@@ -14,7 +14,8 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,6 +47,8 @@ MOST_NAMES, MOST_FIGURES = 5_000, 10_000_000
 FEW, SPARSE = 10_000, 8
 """Lists and objects of a line that are always read, and the bytes for each of which one more is: an empty list has two,
 and takes a hundred times as many."""
+MOST_VALUES, VALUES_A_BYTE = 2 << 20, 20
+"""Values of a rollout that are always read, and those for each of its packed bytes: a million take 100 MB."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
@@ -332,7 +335,8 @@ class Run:
                 f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
             )
         try:
-            return [PLAYED.validate_json(_of_text(line)) for line in unpacked(file, LARGEST_ROLLOUT)]
+            lines = _of_text(unpacked(file, LARGEST_ROLLOUT), file.stat().st_size)
+            return [_with_points(PLAYED.validate_json(line)) for line in lines]
         except TooMuch as error:
             raise CheckpointError(f"{file} is refused: {error}, more than a rollout has") from error
         except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -437,11 +441,34 @@ class Run:
         return f"go on with: {self.resume_command}"
 
 
-def _of_text(line: bytes) -> bytes:
-    """Returns a line of JSON. Raises TooMuch if it holds so many lists and objects that they take gigabytes."""
-    if line.count(b"[") + line.count(b"{") > max(FEW, len(line) // SPARSE):
-        raise TooMuch("it holds hardly anything but lists and objects")
-    return line
+def _with_points(played: Played) -> Played:
+    """Returns a task of a rollout with the points of its groups, which earlier versions kept in paths alone."""
+    groups = tuple(
+        replace(group, point=int(at[2].partition("#")[0]))
+        if group.point is None and (at := group.key.path.rpartition("@"))[1]
+        else group
+        for group in played.collected.groups
+    )
+    return replace(played, collected=replace(played.collected, groups=groups))
+
+
+def _of_text(lines: Iterable[bytes], packed: int) -> Iterator[bytes]:
+    """Yields lines of JSON.
+
+    Args:
+        packed: bytes of the file that holds them.
+
+    Raises:
+        TooMuch: they hold so many lists and objects, or so many values, that these take gigabytes.
+    """
+    values = 0
+    for line in lines:
+        values += line.count(b",")
+        if line.count(b"[") + line.count(b"{") > max(FEW, len(line) // SPARSE):
+            raise TooMuch("it holds hardly anything but lists and objects")
+        if values > max(MOST_VALUES, VALUES_A_BYTE * packed):
+            raise TooMuch(f"it holds more than {max(MOST_VALUES, VALUES_A_BYTE * packed):,} values")
+        yield line
 
 
 def _appending(file: Path) -> IO[str]:

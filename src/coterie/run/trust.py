@@ -54,7 +54,7 @@ class Mention:
     """Something beyond data that a setting names.
 
     Attributes:
-        kind: code, command, server, variable, file, download or service.
+        kind: code, command, server, variable, file, download, service or programs.
         where: the setting, such as environment.name.
         value: its text.
     """
@@ -67,7 +67,7 @@ class Mention:
         does = {
             "code": "run the code {}", "command": "start the command {}", "server": "connect to {}",
             "variable": "send the variable {} of your environment", "download": "download {}", "file": "read {}",
-            "service": "report to the service {}",
+            "service": "report to the service {}", "programs": "give programs your files and network (sandbox = '{}')",
         }  # fmt: skip
         return does[self.kind].format(one_line(self.value)[:200])
 
@@ -186,6 +186,7 @@ def _kind(where: str, value: str, folder: Path) -> str:
     forms = {
         "command": where.startswith("environment.tools."),
         "variable": key == "key_variable",
+        "programs": where == "environment.sandbox" and value != "bubblewrap",
         "server": "://" in "".join(value.split()) or key == "address",
         "code": (REWARDS.fullmatch(where) and value not in NAMED_REWARDS)
         or (CODE.search(value) and not CLASS.fullmatch(where)),

@@ -92,6 +92,14 @@ def test_what_a_test_earns(tester, wanted):
     assert earned(play(TASK, (SOLUTION, tester), max_turns=1))[2] == ("tester", pytest.approx(wanted, abs=1e-4))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", [[RIGHT], ["f([3]) == [7]", RIGHT], ["", "no test", "f([3]) == [7]", RIGHT]])
+def test_an_episode_earns_what_its_last_turn_is_worth(tests):
+    """However it is drawn out: a wrong test, or none, for another turn pays nothing."""
+    rewards = play(TASK, *((SOLUTION, test) for test in tests), max_turns=4).log.rewards()
+    assert rewards == pytest.approx({"team": 1.0, "coder": 1.0, "tester": 1.5})
+
+
 def test_a_mutant_that_never_ends_is_told_apart_and_spoils_nothing():
     endless = "def f(x):\n    while True: pass"
     task = Problem("p-4", "train", text="double each", name="f", cases=CASES, solution=SOLUTION, mutants=(endless,))

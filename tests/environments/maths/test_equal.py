@@ -93,6 +93,22 @@ def test_wrong_answers(gold, answer):
     assert not same(gold, answer)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gold", "answer", "question", "right"),
+    [
+        ("5\\sqrt{2}", "\\sqrt{50}", "Simplify $\\sqrt{50}$.", False),
+        ("(x-2)(x+3)", "x^2 + x - 6", "Factor $x^2+x-6$.", False),
+        ("\\frac{\\sqrt3}{3}", "\\dfrac{1}{\\sqrt{3}}", "Rationalize $\\frac{1}{\\sqrt{3}}$.", False),
+        ("5\\sqrt{2}", "\\sqrt{50}", "How long is the diagonal of a square of side 5?", True),
+        ("\\sqrt{50}", "$\\sqrt{50}$", "Which is larger, $\\sqrt{50}$ or 7?", True),
+        ("x^2", "x^{2}", "What is x times x, written as x^2 or otherwise?", True),
+    ],
+)
+def test_a_formula_of_the_question_is_no_answer_unless_it_is_the_gold_one(gold, answer, question, right):
+    assert same(gold, answer, question) == right
+
+
 @pytest.mark.parametrize(
     "piece", ["_", "-", "{", "}", "\\", "$", "%", "a", "a ", "a_", "\\text{", "1 ", "(", "^\\circ", "\\%"]
 )

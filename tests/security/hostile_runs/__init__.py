@@ -6,6 +6,7 @@ whichever way, writes a file at the place that `CANARY` names.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -75,6 +76,11 @@ def _policy_of_another_run(tables: dict[str, Any], folder: Path) -> None:
     tables["policies"]["old"] = {"model": f"{other}#1/pilot", "kind": "frozen"}
 
 
+ROWS = json.dumps({
+    "id": "r", "text": "Add 1 to x", "name": "f", "tests": [{"args": [1], "value": 2}],
+    "solution": f"import os\nopen(os.environ['{CANARY}'], 'w')\ndef f(x):\n    return x + 1",
+})  # fmt: skip
+"""A problem whose own solution, which is tried before the problem is used, is a stranger's code."""
 COMMAND = f"python -c \"import os; open(os.environ['{CANARY}'], 'w')\""
 WAYS: dict[str, Change] = {
     "environment_beside": _set("environment.name", "evil.py:Env"),
@@ -118,6 +124,11 @@ WAYS: dict[str, Change] = {
     "file_by_link": _all(_set("policies.team.chat_template", "t.jinja"), _beside("t.jinja", link="/etc/hostname")),
     "policy_of_another_run": _policy_of_another_run,
     "benchmark": _environment(name="maths", data="gsm8k"),
+    "no_sandbox": _environment(name="code", sandbox="process"),
+    "no_sandbox_of_its_data": _all(
+        _environment(name="code", data="rows.jsonl", sandbox="process"), _beside("rows.jsonl", ROWS)
+    ),
+    "no_sandbox_of_tools": _environment(name="maths", tool="python", sandbox="process"),
     "file_elsewhere": _set("policies.team.chat_template", "/etc/hostname"),
     "data_download": _environment(name="maths", data="hub:evil/rows"),
     "data_download_second": _environment(name="maths", data="HERE/rows.jsonl -> hub:evil/rows"),

@@ -4,7 +4,7 @@ The task is AT-GRPO's (arXiv:2510.11062): `coder` and `tester` speak at once, wi
 other's reply. The episode ends when the program of a turn passes the test of the turn, or at the turn
 limit. Success depends only on the hidden tests of the last program.
 
-The rewards of a turn are below. p is the share of hidden tests that the program passes. The test is valid
+What a turn is worth is below. p is the share of hidden tests that the program passes. The test is valid
 if it can be parsed, and right if the golden solution passes it. k is the share of nearly right programs
 (mutants of the solution) that the test detects:
 
@@ -12,9 +12,10 @@ if it can be parsed, and right if the golden solution passes it. k is the share 
     coder  = 0.1 [it runs on some input] + 0.1 [it runs on every input] + 0.8 p
     tester = 0.2 [valid] + 0.8 [right] + mutant_weight k [right]
 
-The rewards of team and coder are those in the paper's notes. In its published code the golden solution never
-reaches the tester's reward, which is constant. k is ours, because a right test may still test nothing. Without
-a golden solution the tester is rewarded only for validity, and `metric/unjudged` counts these cases.
+A turn is paid what it is worth more than the turn before, which is ours: an episode earns what its last turn is worth,
+however many there were. The rewards of team and coder are those in the paper's notes. In its published code the golden
+solution never reaches the tester's reward, which is constant. k is ours, because a right test may still test nothing.
+Without a golden solution the tester is rewarded only for validity, and `metric/unjudged` counts these cases.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Code(ProgrammingTask):
     """A coder and a tester refine a program and its test over turns."""
 
     roles: ClassVar = ("coder", "tester")
-    team_reward_range: ClassVar = (0.0, 1.0)
+    team_reward_range: ClassVar = (-1.0, 1.0)
 
     max_turns: int = Field(default=2, ge=1)
     """Maximum turns. The program of the last turn is judged. Published: 4."""
@@ -106,15 +107,20 @@ class Code(ProgrammingTask):
         talk = Talk(scene, {} if self.brief else {role: self.manual(role, task) for role in self.roles})
         history = ""
         solved = False
+        before = dict.fromkeys(("team", *self.roles), 0.0)
         for _ in scene.turns(self.max_turns):
             told = [(role, self.told(role, task, history)) for role in self.roles]
             coder, tester = await talk.ask_all(told, max_tokens=self.max_tokens)
             program, test = program_of(coder, task.name), case_of(task, tester)
             verdict, answers = await examine(scene, self.box, task, program, [test] if test else [])
             solved = verdict.solved
-            scene.team_reward(verdict.share)
-            scene.reward("coder", 0.1 * (verdict.ran > 0) + 0.1 * (verdict.ran == verdict.total) + 0.8 * verdict.share)
-            scene.reward("tester", await self._worth(scene, task, test))
+            ran = 0.1 * (verdict.ran > 0) + 0.1 * (verdict.ran == verdict.total)
+            worth = {"team": verdict.share, "coder": ran + 0.8 * verdict.share}
+            worth["tester"] = await self._worth(scene, task, test)
+            scene.team_reward(worth["team"] - before["team"])
+            for role in self.roles:
+                scene.reward(role, worth[role] - before[role])
+            before = worth
             if test and answers[0]["right"]:
                 break  # what the roles can see agrees
             history = disagreement(task, program, test, answers)

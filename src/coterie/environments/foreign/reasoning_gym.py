@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from coterie.apart import MEMORY, limited
 from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import CallError, ConfigError, nearest
 from coterie.kernel.environment import Environment, Split, Task, split_of
@@ -33,18 +34,27 @@ REFUSED = {
     "composite": "it mixes other tasks; name one of them",
     "game_of_life_halting": "its scorer takes every text for True",
     "coin_flip": "its scorer accepts wrong numbers",
+    "propositional_logic": "its scorer takes a copy of a premise for a conclusion",
+    "puzzle24": "its scorer does not compare the numbers of an answer with those that are given",
 }
 """Tasks that are not played, and why."""
 EVALUATED = (
-    "binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication", "puzzle24",
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication",
     "simple_integration", "spiral_matrix", "string_insertion",
 )  # fmt: skip
 """Tasks whose scorer evaluates the answer as Python code."""
+ARITHMETIC = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"})
+"""Those of them whose answers are formulas."""
 NAME = re.compile(r"[^\W\d]\w*")
 HARMLESS = re.compile(r"\w|[A-E]+|a?(?:sin|cos|tan)h?|exp|log|ln|sqrt|pi")
 """A name that may occur in an answer that is evaluated: no function among them does more than arithmetic."""
 NO_NUMBER = re.compile(r"\b(?:nan|inf|infinity)\b", re.IGNORECASE)
 """Some scorers compare numbers such that these equal all others."""
+REPEATED = re.compile(r"[\])\"'}]\s*\*\s*\d|\d\s*\*\s*[\[\"'{]")
+"""A list or a text times a number, in an answer that is evaluated: gigabytes from a few characters."""
+POWER = r"(?:\*\*|\^)\s*"
+TOWER = re.compile(rf"{POWER}[\s(+-]*\d{{3}}|{POWER}[\s(+-]*\d+[\s)]*{POWER}|(?:\)\s*{POWER}.*){{4}}", re.DOTALL)
+"""A power of hundreds, of a power, or of four expressions, in an answer that is evaluated."""
 CUT = 0.25
 """Penalty of a proposal that is cut off."""
 LONGEST_ANSWER = 2000
@@ -215,9 +225,14 @@ def answer_of(reply: Reply) -> str:
 
 def may_be_scored(game: str, answer: str) -> bool:
     """Returns False for an answer that a scorer must not see: code, where it is evaluated, or no number."""
-    if NO_NUMBER.search(answer):
+    if NO_NUMBER.search(answer) or (game in EVALUATED and (TOWER.search(answer) or _repeats(game, answer))):
         return False
     return game not in EVALUATED or all(map(HARMLESS.fullmatch, NAME.findall(answer)))
+
+
+def _repeats(game: str, answer: str) -> bool:
+    """Returns True if an answer repeats a list or a text. Round brackets are those of arithmetic."""
+    return bool(REPEATED.search(answer.replace(")", "") if game in ARITHMETIC else answer))
 
 
 def scored(game: str, options: str, place: int, answer: str) -> float:
@@ -225,7 +240,11 @@ def scored(game: str, options: str, place: int, answer: str) -> float:
     task, data = entry(game, options, place), dataset(game, options, place // CHUNK)
     scores = [0.0]
     for text in {answer, answer.removesuffix(".")}:
-        with contextlib.suppress(Exception), quiet(place):  # of an answer that a scorer did not think of
+        with (
+            contextlib.suppress(Exception),
+            quiet(place),
+            limited(MEMORY),
+        ):  # of an answer that a scorer did not think of
             scores.append(float(data.score_answer(text, task)))
     return max(score for score in scores if 0.0 <= score <= 1.0)
 

@@ -7,8 +7,8 @@ r"""Comparison of answers: numbers exactly, everything else with `math-verify` i
 cannot parse, evaluates expressions that were only copied from the question, and never returns on `10^{10^{10}}`. So
 this module compares whole numbers, decimals and fractions as fractions. If the gold answer is one of them, no other
 kind of answer is right. `math-verify` must parse the whole answer, and both kinds must be the same (a number, a set, an
-interval, a tuple, …). An unevaluated expression, a second answer or another unit is wrong, and so is an answer that
-takes too much time or memory.
+interval, a tuple, …). An unevaluated expression, a formula that stands in the question, a second answer or another unit
+is wrong, and so is an answer that takes too much time or memory.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ NO_UNIT = re.compile(
     re.IGNORECASE,
 )
 """Words that say more than what a number counts: another answer, or another number."""
+FORMULA = re.compile(r"[\\^+*/-]")
+SPELLED = re.compile(r"[\s${}]|\\(?:left|right|!|,|;)")
+"""What two spellings of one formula may differ in."""
 OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname)(?![a-zA-Z])")
 """LaTeX commands that leave something to be worked out."""
 ENDLESS = re.compile(r"\^\s*(?:\{[^{}]*[\d)]\s*\^|\(?\s*\d+\s*\^|\{?\s*\d{6})|!\s*[)}\]]*\s*!|\d{5}\s*!")
@@ -179,10 +182,21 @@ def same(gold: str, answer: str, question: str = "") -> bool:
     wanted = number(left)
     if wanted is not None or words(left) == words(right):
         return wanted is None or number(right) == wanted
+    if _copied(right, question) and _squeezed(left) != _squeezed(right):
+        return False
     unworked = set(OPEN.findall(right)) - set(OPEN.findall(left))
     if unworked or "=" in right or ENDLESS.search(right) or any(_bare(one) for one in (left, right)):
         return False
     return _verified(left, right)
+
+
+def _copied(answer: str, question: str) -> bool:
+    """Returns True if an answer is a formula that stands in the question: it may be equal, but nothing was done."""
+    return bool(FORMULA.search(answer)) and _squeezed(answer) in _squeezed(question)
+
+
+def _squeezed(text: str) -> str:
+    return SPELLED.sub("", text.replace("dfrac", "frac").replace("tfrac", "frac"))
 
 
 def _bare(text: str) -> bool:
