@@ -79,6 +79,43 @@ def test_a_team_for_a_table_resolves_and_says_what_comes_next(tmp_path, monkeypa
     assert (code, err) == (2, "coterie: team.toml exists; choose another name with --out, or remove it\n")
 
 
+def test_a_context_is_shown_and_tells_questions_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [(f"The cat is in room {n}.", "Where is the cat?", f"room {n}", "b", 1) for n in range(60)]
+    columns = ("Context", "question", "Correct Answer", "note", "Label")
+    Path("qa.jsonl").write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    code, out, err = call("new", "team", "qa.jsonl")
+    assert code == 0, err
+    assert "question 'question', answer 'Correct Answer'" in out
+    assert "each role is shown the column 'Context' above the question\n" in out
+    assert "nobody is shown 'note', 'Label': {NAME} in a prompt shows a column\n" in out
+    environment = load_config("team.toml").environment
+    for role in ("solver", "checker"):
+        assert environment.prompts[role].startswith("{Context}\n{question}\n")
+    assert sum(environment.count(split) for split in ("train", "validation", "test")) == 60
+
+
+def test_a_table_is_no_run_and_a_command_makes_a_team_for_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("qa.csv", SUMS)
+    code, _, err = call("eval", "qa.csv")
+    assert (code, err) == (2, "coterie: qa.csv is a table; make a team for it: coterie new team qa.csv\n")
+    Path("team.toml").write_text("")
+    assert "missing.csv" in call("new", "team", "missing.csv")[2], "before the file that is in the way"
+
+
+def test_rows_whose_questions_are_equal_are_told_from_few_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table("same.csv", [("Is it good?", "yes" if n % 2 else "no") for n in range(60)])
+    code, _, err = call("new", "team", "same.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "1 different row is too few" in err
+    assert "59 of the first 60 have another's: put what tells them apart into 'Question'" in err
+    table("few.csv", SUMS[:3])
+    code, _, err = call("new", "team", "few.csv")
+    assert (code, err.endswith("give some dozens of rows\n")) == (2, True)
+
+
 @pytest.mark.slow
 def test_a_team_for_a_table_keeps_the_contract(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -200,11 +237,11 @@ def test_a_long_answer_comes_with_advice_on_a_judge(tmp_path, monkeypatch):
             (),
             "none of the first 1 rows has a question in 'question' and an answer in 'answer'",
         ),
-        ("question,answer\n1,2\n", (), "1 rows are too few: none belongs to"),
+        ("question,answer\n1,2\n", (), "1 different row is too few: none belongs to"),
         (
             "question,answer\n" + "1,2\n" * 200,
             (),
-            "which a row's content decides, and rows with equal questions count once; give some dozens of rows",
+            "which a row's content decides; rows with equal questions count once, and 99 of the first 100",
         ),
         ("question,answer\n1,2\n", ("--out", "team.yaml"), "a team is a TOML file; write team.toml"),
         ("question,answer\n1,2\n", ("--out", "no/team.toml"), "cannot be written"),

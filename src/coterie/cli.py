@@ -225,17 +225,11 @@ def _check_asked(config: str | None, resume: Path | None, out: Path | None, *, a
 
 def _tested(run: Run) -> str:
     """Plays a run's test tasks, at the start and at the best checkpoint, and returns the result as text."""
+    from coterie.commands.untrained import doing
     from coterie.run.loaded import headline
 
-    console = terminal(stderr=True)
-    if not console.is_terminal:
-        console.print("playing test tasks, at the start and at the best checkpoint")
-    with console.status("playing test tasks") as status:
-        return str(
-            headline(
-                run, lambda which, done, total: status.update(f"playing test tasks, by the {which}: {done} of {total}")
-            )
-        )
+    with doing("playing test tasks, at the start and at the best checkpoint (--no-test leaves them out)") as progress:
+        return str(headline(run, lambda _, done, total: progress(done, total)))
 
 
 @app.command(name="eval")

@@ -46,20 +46,27 @@ def test_a_role_without_a_live_group_beside_one_with_some_is_named():
     found = signal(lambda role, prompt, rng: rng.choice("ab") if role == "a" else "b")
     assert found.kind == "signal"
     assert "not for b (0 of 4): so far nothing that a role says there changes what it earns" in found.verdict
+    assert "b says, for example, 'b'; if that should earn something, mend the reward" in found.verdict
     assert "not for" not in signal(lambda role, prompt, rng: rng.choice("ab")).verdict
 
 
 def test_cut_replies_are_named_beside_a_signal_too():
     found = signal(lambda role, prompt, rng: rng.choice(("a long", "b long")), Lengthy())
     assert found.kind == "signal"
-    assert "many replies are cut at their limit (a 100 %): raise environment.max_tokens" in found.verdict
+    told = "training may mend it; else raise max_tokens where play asks, or engine.max_tokens"
+    assert f"many replies are cut at their limit (a 100 %): {told}" in found.verdict
+    capped = replace(CONFIG, environment=Capped())
+    found = signal(lambda role, prompt, rng: rng.choice(("a long", "b long")), capped.environment, capped)
+    assert "else raise environment.first_tokens or environment.then_tokens, or ask" in found.verdict
 
 
 @pytest.mark.parametrize("commit", ["greedy", "random"])
 def test_episodes_that_go_on_with_the_best_reply_are_said_to_be_more_than_the_team_solves(commit):
     config = replace(CONFIG, algorithm=CONFIG.algorithm.model_copy(update={"commit": commit}))
     text = signal_text(signal(lambda role, prompt, rng: rng.choice("ab"), config=config))
-    assert ("each with the best reply of every group: more than the team solves alone" in text) == (commit == "greedy")
+    assert ("which go on with the best of each group's replies: the team alone solves fewer" in text) == (
+        commit == "greedy"
+    )
 
 
 def test_replies_that_are_all_the_same_have_no_signal_and_the_verdict_says_what_to_do():
@@ -83,6 +90,13 @@ class Lengthy(Toy):
         reply = await scene.ask("a", "speak", max_tokens=4)
         scene.team_reward(float(reply.text.startswith("b")))
         scene.succeed() if reply.text.startswith("b") else scene.fail("a")
+
+
+class Capped(Lengthy):
+    """Has settings for the length of replies."""
+
+    first_tokens: int = 4
+    then_tokens: int = 4
 
 
 class Shaped(Toy):
@@ -128,7 +142,7 @@ def test_a_role_that_does_not_end_its_replies_is_named():
     found = signal(lambda role, prompt, rng: "long", Short())
     assert found.kind == "none"
     assert found.roles["a"].cut == 1.0
-    assert "many replies are cut at their limit (a 100 %): raise environment.max_tokens" in found.verdict
+    assert "many replies are cut at their limit (a 100 %): raise max_tokens where play asks" in found.verdict
 
 
 def test_groups_of_one_are_seen_beside_those_of_other_tasks():

@@ -43,6 +43,10 @@ given word for word. If no reply earns anything, write ["judge"] instead: a mode
 a reply is right. It needs judge = "judge" under [team], [policies.judge] with kind = "frozen" (or "remote", a server)
 and a model that can tell, and horizon = "turn" under [algorithm]."""
 NUMERAL = re.compile(r"[-+\N{MINUS SIGN}\N{EN DASH}]?[.,]?\d[\d.,/]*(?:[eE][+-]?\d+)?")
+CONTEXTS = frozenset(
+    {"context", "passage", "document", "text", "article", "paragraph", "story", "background", "evidence"}
+)
+"""Names of columns that every role is shown above the question, in any case."""
 TASKS = 8
 """Number of tasks a step, if there are as many for training."""
 
@@ -65,10 +69,10 @@ def new_team(data: str, out: Path) -> None:
     """
     if out.suffix != ".toml":
         raise ConfigError(f"--out {out}: a team is a TOML file; write {out.with_suffix('.toml')}")
-    if out.exists():
-        raise ConfigError(f"{out} exists; choose another name with --out, or remove it")
     source = source_of(data)
     rows = [row for _, _, row in islice(source.rows(), LOOKED)]
+    if out.exists():
+        raise ConfigError(f"{out} exists; choose another name with --out, or remove it")
     if not rows:
         raise ConfigError(f"environment.data: {data} has no rows; write a line that names the columns, and rows below")
     reader = Prompted(needs=("answer",), rewards=("regex",))  # of the answer nothing is demanded yet
@@ -85,19 +89,34 @@ def new_team(data: str, out: Path) -> None:
             f"in '{chosen['question']}' and an answer in '{chosen['answer']}'; rename the columns that are right"
         )
     fit = fitting([task.answer for task in tasks])
+    others = [column for column in rows[0] if column not in chosen.values()]
+    contexts = [column for column in others if column.strip().casefold() in CONTEXTS]
     whole = str(Path(data).resolve()) if Path(data).is_file() else data
-    splits = load(whole, Prompted(tuple(sorted(chosen.items())), ("answer",), (fit.reward,))).splits
+    splits = load(
+        whole,
+        Prompted(
+            tuple(sorted(chosen.items())), ("answer",), (fit.reward,), shown=tuple(("data", each) for each in contexts)
+        ),
+    ).splits
     if empty := [split for split, its in splits.items() if not its]:
+        different = sum(map(len, splits.values()))
+        again = (
+            f"; rows with equal questions count once, and {len(tasks) - different} of the first {len(tasks)} have "
+            f"another's: put what tells them apart into '{chosen['question']}', or into a column called context"
+            if different < len(tasks)
+            else ""
+        )
+        few = "1 different row is" if different == 1 else f"{different} different rows are"
         raise ConfigError(
-            f"environment.data: {data}: {sum(map(len, splits.values()))} rows are too few: none belongs to "
-            f"{' and '.join(empty)}, which a row's content decides, and rows with equal questions count once; "
-            "give some dozens of rows"
+            f"environment.data: {data}: {few} too few: none belongs to "
+            f"{' and '.join(empty)}, which a row's content decides{again or '; give some dozens of rows'}"
         )
     text = Template(files("coterie.templates").joinpath("team.toml").read_text(encoding="utf-8")).substitute(
         file=one_line(Path(data).name),
         check=one_line(command("check", out)),
         train=one_line(command("train", out, "--model", "smollm2")),
         data=_string(os.path.relpath(data, out.parent) if Path(data).is_file() else data),
+        asked="\n".join([*(f"{{{column}}}" for column in contexts), "{question}"]),
         question=_string(chosen["question"]),
         answer=_string(chosen["answer"]),
         reward=fit.reward,
@@ -118,6 +137,10 @@ def new_team(data: str, out: Path) -> None:
     sizes = ", ".join(f"{len(its)} for {split}" for split, its in splits.items())
     say(f"wrote {out}: question '{chosen['question']}', answer '{chosen['answer']}', reward {fit.reward}")
     say(f"{sizes} of {data}")
+    if contexts:
+        say(f"each role is shown the column {' and '.join(map(repr, contexts))} above the question")
+    if unseen := [column for column in others if column not in contexts]:
+        say(f"nobody is shown {one_line(', '.join(map(repr, unseen)))[:200]}: {{NAME}} in a prompt shows a column")
     say(f"read and edit it, then:  {command('check', out, '--model', 'smollm2')}")
     say(f"                         {command('train', out, '--model', 'smollm2')}")
 
@@ -159,7 +182,8 @@ def fitting(answers: Sequence[str]) -> Chosen:
     options = [" ".join(option.split()) for option in choices(answers, MOST_OPTIONS)]
     return Chosen(
         "exact",
-        "A reply earns 1 if it is the answer; case, articles, quotes and the punctuation of a sentence do not matter.",
+        "A reply earns 1 if it is the answer; case, articles, quotes and the punctuation of a sentence do not matter.\n"
+        'Where replies are sentences that hold the answer, write ["contains"] instead.',
         f"Answer with one of these: {', '.join(options)}."
         if 0 < sum(map(len, options)) <= LONGEST_OPTIONS
         else "Answer with one word."

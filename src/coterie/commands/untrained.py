@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.commands import terminal
 from coterie.errors import nearest
+from coterie.kernel.safe import command
 from coterie.report.output import kept_for_json, say
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def names_config(target: str) -> bool:
         ConfigError: it is neither.
     """
     from coterie.errors import ConfigError
-    from coterie.registry import ENVIRONMENTS, about, installed
+    from coterie.registry import ENVIRONMENTS, TABULAR, about, installed
 
     path, known = Path(target), (*ENVIRONMENTS, *installed("environment"))
     if path.is_dir() and (target not in known or (path / "config.toml").is_file()):
@@ -43,6 +44,8 @@ def names_config(target: str) -> bool:
         raise ConfigError(f"{target} is a file; name the folder of a run, {path.parent}, to measure what it trained")
     if path.suffix in (".toml", ".py") or target in known or ":" in target or about("environment", target)[1]:
         return True
+    if path.suffix in TABULAR and path.is_file():
+        raise ConfigError(f"{target} is a table; make a team for it: {command('new', 'team', target)}")
     if path.exists():
         return False
     raise ConfigError(
@@ -73,11 +76,19 @@ def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
 @contextmanager
 def doing(what: str) -> Iterator[Callable[[int, int], None]]:
     """Says on standard error what is done; yields a function to be called with (tasks done, tasks)."""
-    console = terminal(stderr=True)
-    if not console.is_terminal:
-        console.print(what, markup=False, highlight=False)
+    console, told = terminal(stderr=True), set[int]()
     with console.status(what) as status:
-        yield lambda done, total: status.update(f"{what}: {done} of {total} tasks")
+        if not console.is_terminal:
+            console.print(what, markup=False, highlight=False)
+
+        def progress(done: int, total: int) -> None:
+            if console.is_terminal:
+                status.update(f"{what}: {done} of {total} tasks")
+            elif (tenth := 10 * done // max(1, total)) not in told and tenth:
+                told.add(tenth)
+                console.print(f"  {done} of {total} tasks", markup=False, highlight=False)
+
+        yield progress
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

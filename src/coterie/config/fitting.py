@@ -237,8 +237,8 @@ def warnings(source: ConfigSource, starter: str) -> Iterator[str]:
         ):
             times = f"{lr / fitting:.0f} times" if lr > fitting else f"a {fitting / lr:.0f}th of"
             yield (
-                f"the learning rate of policy '{each.name}' is {lr:g}, {times} what fits kind = '{each.kind}' with "
-                f"{each.called} ({fitting:g})"
+                f"warning: the learning rate of policy '{each.name}' is {lr:g}, {times} what fits kind = '{each.kind}' "
+                f"with {each.called}; write {fitting:g}, or no rate"
             )
 
 

@@ -24,8 +24,8 @@ NO_COLUMNS = ("prompt", "messages", "completion", "completion_ids")
 OBVIOUS: Mapping[str, tuple[str, ...]] = {
     "question": ("prompt", "question", "query", "problem", "input", "instruction"),
     "answer": (
-        "answer", "target", "label", "output", "solution", "response", "ground_truth", "gold", "expected", "reference",
-        "result",
+        "answer", "correct_answer", "target", "label", "output", "solution", "response", "ground_truth", "gold",
+        "expected", "reference", "result",
     ),
     "pattern": ("pattern", "regex"),
 }  # fmt: skip

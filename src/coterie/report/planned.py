@@ -81,8 +81,8 @@ def total_text(plans: Sequence[Plan], config: Config) -> str:
         for share in shares
     )
     return (
-        f"At most {duration(seconds)} for {train.steps} steps, {validations} validations and the test of the first and "
-        "the best checkpoint; replies are usually shorter.\n"
+        f"About {duration(seconds)} for {train.steps} steps, {validations} validations and the test of the first and "
+        "the best checkpoint if every reply has its maximum length, and usually less.\n"
         f"On the disk {Room.of([share.trained for share in shares], train.keep_checkpoints).text}."
     )
 
@@ -99,7 +99,7 @@ def dry_text(done: DryRun, config: Config) -> str:
     whole = (done.rollout_s + done.update_s) / done.tasks * train.tasks_per_step * train.steps
     lines = [
         f"a tiny step, {done.tasks} tasks with replies as they came: {done.rollout_s:.1f} s sampling, "
-        f"{done.update_s:.1f} s learning; at this pace {duration(whole)} for {train.steps} steps of "
+        f"{done.update_s:.1f} s learning; at the pace of so small a step {duration(whole)} for {train.steps} steps of "
         f"{train.tasks_per_step} tasks, besides validations"
     ]
     lines += [

@@ -28,7 +28,7 @@ def signal_text(signal: Signal) -> str:
     lines = [
         f"{played}: {signal.groups} groups of replies",
         f"  {solved} of {signal.episodes} main episodes solved"
-        + (", each with the best reply of every group: more than the team solves alone" if signal.best else ""),
+        + (", which go on with the best of each group's replies: the team alone solves fewer" if signal.best else ""),
     ]
     for name, role in signal.roles.items():
         spread = f", returns spread by {role.spread:.2f}" if role.live else ""

@@ -33,7 +33,7 @@ def tree_text(played: Played) -> str:
 
     A `*` marks the committed member; `a` is the advantage, `r` the return with its parts.
     """
-    lines: list[str] = []
+    lines = ["(* the episode goes on with this reply; a its advantage; r its return, and the rewards in it)"]
     left = dict(enumerate(zip(played.collected.groups, played.advantages, strict=True)))
     for log in played.collected.logs:
         lines.append(

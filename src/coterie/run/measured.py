@@ -14,6 +14,7 @@ from coterie.engines.decoding import Costs, Decoder, budget_gib, leans
 from coterie.engines.vllm import CPU_GIB
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
+from coterie.kernel.mistakes import count_of
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Pack, rows_of
 from coterie.learning.learner import LocalLearner
@@ -147,13 +148,14 @@ class Measured:
             key = ("update", *shape, _weight(worst), len(worst), sum(len(pack.rows) for pack in worst))
             memory["activations"] = self._once(key, lambda: self._update(name, worst))
             update_s = self._update_s(name, samples)
+        tests = min(self.config.eval.tasks, count_of(self.config.environment, "test") or self.config.eval.tasks)
         return Share(
             name, policy.kind, settings.model, policy.model.size,
             sum(weight.numel() for weight in policy.model.trained) if name in self.learner.trainees else 0,
             memory, self._seconds(name, costs, ((wave, self._scale) for wave in self.asked.waves.get(name, ()))),
             update_s,
             self._seconds(name, costs, self._played(name, self.config.train.eval_tasks)),
-            self._seconds(name, costs, self._played(name, self.config.eval.tasks)),
+            self._seconds(name, costs, self._played(name, tests)),
         )  # fmt: skip
 
     def _microbatches(self, shape: tuple[object, ...]) -> Iterator[list[Pack]]:

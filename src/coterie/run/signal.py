@@ -22,6 +22,7 @@ from coterie.errors import ConfigError, RolloutError
 from coterie.kernel.engine import Engine
 from coterie.kernel.episode import Sample
 from coterie.kernel.group import Group, Member, flat
+from coterie.kernel.mistakes import task_of
 from coterie.kernel.team import teaches
 from coterie.run.credit import credited
 from coterie.run.evaluate import readable_share, wilson
@@ -60,7 +61,8 @@ class RoleSignal:
 
     groups: compared. live: with different returns. team: of these, with different team rewards. spread: the mean
     difference between the best and the worst return of a live group. cut: share of replies that ended at their limit.
-    cut_tokens: the mean length of these.
+    cut_tokens: the mean length of these. said: a reply of a role without a live group; answer: the right one there,
+    if the task has one.
     """
 
     groups: int
@@ -69,6 +71,8 @@ class RoleSignal:
     spread: float
     cut: float
     cut_tokens: float
+    said: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +214,7 @@ def _counted(config: Config, rollout: Rollout, done: int, wanted: int) -> Signal
             spread=fmean(_spread(beside(group)) for group in lively) if lively else 0.0,
             cut=budget.truncated[role] / budget.replies[role],
             cut_tokens=budget.cut_tokens[role] / max(1, budget.truncated[role]),
+            **({} if lively else _example(config, rollout, role)),
         )
     return Signal(
         tasks=done,
@@ -306,6 +311,16 @@ def _entropy(config: Config, groups: Sequence[Group]) -> dict[str, float]:
     }
 
 
+def _example(config: Config, rollout: Rollout, role: str) -> dict[str, str]:
+    """Returns a reply of a role and the right answer of its task, if it has one."""
+    for task in rollout.played:
+        for group in task.collected.groups:
+            if group.key.role == role and (said := group.members[0].samples[0].text.strip()):
+                asked = task_of(config.environment, task.split, task.index)
+                return {"said": said, "answer": str(getattr(asked, "answer", ""))}
+    return {}
+
+
 def _judged(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> Signal:
     """Returns the same signal with the kind of its verdict, and advice."""
     signal = replace(signal, kind=_kind(signal, config))
@@ -313,8 +328,8 @@ def _judged(signal: Signal, config: Config, speakers: Mapping[str, Speaker]) -> 
         return signal
     heat = list(_temperature(signal, config, speakers))
     if signal.kind == "signal":
-        return replace(signal, advice=(*_idle(signal), *_cut(signal), *heat))
-    causes = [*_causes(signal, config), *heat]
+        return replace(signal, advice=(*_idle(signal), *_examples(signal), *_cut(signal, config), *heat))
+    causes = [*_causes(signal, config), *_examples(signal), *heat]
     if not causes:
         causes = [
             "give it tasks that it solves sometimes: easier ones, a shorter prompt that says the form of a reply in "
@@ -342,7 +357,7 @@ def _causes(signal: Signal, config: Config) -> Iterator[str]:
     if signal.readable is not None and signal.readable < MOST:
         read = _percent(signal.readable)
         yield f"only {read} of replies can be read: say the form of a reply in one line, with an example"
-    yield from _cut(signal)
+    yield from _cut(signal, config)
     if signal.groups and signal.alike > MOST * signal.groups:
         yield (
             f"in {signal.alike} groups all replies are the same: raise train.temperature, or draw more replies "
@@ -362,13 +377,24 @@ def _idle(signal: Signal) -> Iterator[str]:
         )
 
 
-def _cut(signal: Signal) -> Iterator[str]:
+def _examples(signal: Signal) -> Iterator[str]:
+    """Yields a line about each role that earns the same whatever it says: what it says, and what would be right."""
+    for role, mine in signal.roles.items():
+        if mine.said and mine.groups:
+            right = f", where the answer is {mine.answer!r:.60}" if mine.answer else ""
+            yield f"{role} says, for example, {mine.said!r:.80}{right}; if that should earn something, mend the reward"
+
+
+def _cut(signal: Signal, config: Config) -> Iterator[str]:
     """Yields a line about the roles that do not end their replies. One token is a choice, and has no end."""
+    limits = [name for name in type(config.environment).model_fields if name.endswith("_tokens")]
+    raised = " or ".join(f"environment.{name}" for name in limits) or "max_tokens where play asks, or engine.max_tokens"
+    training = "training may mend it; else " if signal.kind == "signal" else ""
     roles = signal.roles.items()
     if cut := [f"{role} {_percent(mine.cut)}" for role, mine in roles if mine.cut > MOST and mine.cut_tokens > 1]:
         yield (
-            f"many replies are cut at their limit ({', '.join(cut)}): raise environment.max_tokens (or "
-            "engine.max_tokens), or ask for shorter replies"
+            f"many replies are cut at their limit ({', '.join(cut)}): {training}raise {raised}, or ask for shorter "
+            "replies"
         )
 
 
