@@ -4,7 +4,8 @@ The chat template renders the messages, including its changes of contents. If no
 result equals that of `apply_chat_template`. Two things are inserted as placeholders and replaced after rendering: the
 role's own earlier replies, as the sampled token ids, and control tokens in contents, as plain characters. So text from
 others cannot close or open a message, call a tool or begin a thought. Control tokens are all that were added to a
-vocabulary, flagged special or not.
+vocabulary, flagged special or not. Where a template marks turns by words of plain text, such as [INST], a blank is put
+into these in contents.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from jinja2 import TemplateError
@@ -32,6 +33,8 @@ FORMS = (partial(unicodedata.normalize, "NFC"), partial(unicodedata.normalize, "
 """Normal forms in which a tokenizer may read a text; in some, full-width letters may be a control token."""
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,60}\|>)")
 """The beginning of a control token as most models write it."""
+PLAIN_MARK = re.compile(r"[\[<#|].*\w.*|.*\w.*[\]>|:]")
+"""A word that marks a turn where it is no control token, such as [/INST], <|user|> or ASSISTANT:."""
 LONGEST_SHAPE = 1000
 """Maximum messages of a conversation that is remembered as one that the template renders whole."""
 REMEMBERED = 64 << 20
@@ -82,11 +85,9 @@ class Renderer:
         self._text = TokenCache(self._of_messages, REMEMBERED)
         added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
         self._controls = {number for number, content in added.items() if len(content) > 1 and content.strip()}
-        controls = {added[number] for number in self._controls}
+        self._added = {added[number] for number in self._controls}
         normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
         self._normalized = (normalizer.normalize_str,) if normalizer is not None else ()
-        self._foreign = _any_of(controls)
-        self._foreign_in_example = _any_of(controls - {THINK, THOUGHT})
 
     def __call__(self, prompt: LoggedPrompt, role: str = "") -> tuple[int, ...]:
         """Returns the token ids of a prompt, the generation prompt included.
@@ -98,6 +99,25 @@ class Renderer:
             ConfigError: the chat template refuses the messages, or leaves one out.
         """
         return self._text(prompt, "") if isinstance(prompt, str) else self._of_messages(prompt, role)
+
+    @cached_property
+    def _marks(self) -> frozenset[str]:
+        """Words of plain text with which the template marks turns, such as [INST]; not what begins a conversation."""
+        roles = ("user", "assistant", "user")
+        try:
+            text = self._rendered(roles, [f"{OPEN}{number}{CLOSE}" for number in range(len(roles))])
+        except ConfigError:
+            return frozenset()
+        between = _any_of(self._added).sub(" ", " ".join(MARK.split(text)[2:-1:2]))
+        return frozenset(word for word in between.split() if PLAIN_MARK.fullmatch(word))
+
+    @cached_property
+    def _foreign(self) -> re.Pattern[str]:
+        return _any_of(self._added | self._marks)
+
+    @cached_property
+    def _foreign_in_example(self) -> re.Pattern[str]:
+        return _any_of((self._added | self._marks) - {THINK, THOUGHT})
 
     def _of_messages(self, prompt: LoggedPrompt, role: str) -> tuple[int, ...]:
         messages = _messages(prompt, self.system, self.system_text)
@@ -134,7 +154,9 @@ class Renderer:
         return text
 
     def _spelled(self, control: str) -> tuple[int, ...]:
-        """Returns a control token as the ids of the characters that it is made of."""
+        """Returns a control token as the ids of the characters that it is made of; a plain mark with a blank in it."""
+        if control in self._marks:
+            return self._encode(f"{control[0]} {control[1:]}", True)
         ids = self._encode(control, True)
         if self._controls.isdisjoint(ids):
             return ids
