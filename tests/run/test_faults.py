@@ -1,5 +1,6 @@
 """What a run survives: killed at any moment, a disk that fills up, an engine that fails."""
 
+import contextlib
 import os
 import resource
 import shlex
@@ -17,6 +18,7 @@ from coterie import load_config, train
 from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import CheckpointError, Unavailable
 from coterie.models.load import save_model
+from coterie.run import train as module
 from coterie.run.folder import Run
 from coterie.run.interrupts import Interrupts, Stop
 from coterie.run.weights import TeamModels
@@ -276,6 +278,22 @@ def test_before_there_is_a_step_a_signal_stops_at_once():
         with pytest.raises(Stop, match="stopped before its first step") as caught:
             os.kill(os.getpid(), signal.SIGINT)
         assert not caught.value.save
+
+
+def test_a_signal_that_a_library_swallows_while_it_is_loaded_stops_the_run_at_its_first_step(
+    sets, tmp_path, monkeypatch
+):
+    def swallowing(config) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(9)
+
+    monkeypatch.setattr(module, "check_fits", swallowing)
+    with_scripted_engine(monkeypatch)
+    with pytest.raises(Stop) as caught:
+        train(load_config("tests/toys.py:Agree", sets), tmp_path / "run")
+    assert caught.value.number == signal.SIGTERM
+    assert not any(line["step"] for line in Run.open(tmp_path / "run").metrics())
 
 
 def test_what_is_begun_behind_a_shield_is_finished_before_the_run_gives_up():

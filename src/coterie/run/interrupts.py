@@ -88,6 +88,7 @@ class Interrupts:
     def _arrived(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self.beginning and not self._shields:
+            self.number = number  # a library that is being loaded may swallow what is raised: then at the first step
             raise self._stopped("stopped before its first step", number, save=False)
         if not self.number:
             self.number = number
