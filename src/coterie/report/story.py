@@ -89,6 +89,8 @@ def _learned(lines: Sequence[Line]) -> Conclusion:
         text = f"There was little to learn: it solved {start} at the start already, and at best {reached}."
         return Conclusion(question, text, "told", "curves")
     text = f"The difference may be chance: it solved {start} at the start and at best {reached}."
+    if best["validation/success"] <= first["validation/success"]:
+        text = f"Not so far: it solved {start} at the start, and never more since."
     return Conclusion(question, text, "bad", "curves")
 
 
