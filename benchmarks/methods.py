@@ -65,6 +65,7 @@ METHODS = {
         "sokoban": "sokoban_roles"}, calling=(TREE | {"horizon": "turn"}, 0.3)),
     "at_grpo_greedy": Method("at_grpo: greedy commit, horizon turn (the paper's)", PUBLISHED_TREE, known={
         "sokoban": "sokoban_published", "maths": "maths_roles"}, calling=(PUBLISHED_TREE, 0.3)),
+    "gdpo": Method("gdpo: at_grpo, each reward by itself", TREE | {"name": "gdpo"}, on=("sokoban",)),
     "joyagents": Method("joyagents: alternatives at every decision", {"name": "joyagents"}, 1.2, {
         "assistants": "assistants_joyagents"}, loss=()),
     "joyagents_paper": Method("joyagents_paper: five groups of a task", {"name": "joyagents_paper"}, 1.2, loss=()),

@@ -14,7 +14,7 @@ from coterie import check, load_config
 from coterie.commands.new_team import fitting
 from coterie.environments.prompts import Prompts
 from coterie.errors import ConfigError
-from coterie.kernel.environment import Environment
+from coterie.kernel.environment import SPLITS, Environment
 from coterie.registry import find
 from tests.test_cli import call
 
@@ -90,9 +90,10 @@ def test_a_context_is_shown_and_tells_questions_apart(tmp_path, monkeypatch):
     assert "each role is shown the column 'Context' above the question\n" in out
     assert "nobody is shown 'note', 'Label': {NAME} in a prompt shows a column\n" in out
     environment = load_config("team.toml").environment
+    assert isinstance(environment, Prompts)
     for role in ("solver", "checker"):
         assert environment.prompts[role].startswith("{Context}\n{question}\n")
-    assert sum(environment.count(split) for split in ("train", "validation", "test")) == 60
+    assert sum(environment.count(split) or 0 for split in SPLITS) == 60
 
 
 def test_a_table_is_no_run_and_a_command_makes_a_team_for_it(tmp_path, monkeypatch):
