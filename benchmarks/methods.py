@@ -142,7 +142,8 @@ def page() -> list[str]:
         "",
         "Two shipped methods have no row. `grpo` is for one agent ([the papers' comparisons](paper.md)). "
         "`hierarchical_grpo` compares attempts of a role at one prompt, of which these tasks have one each; it is "
-        "compared on [a team of seven](ablations.md#two-to-seven-agents). `magrpo` is for agents that answer at the "
+        "compared on [a team of seven](ablations.md#two-to-seven-agents). `gdpo` is for several rewards, which only "
+        "sokoban has. `magrpo` is for agents that answer at the "
         "same time, which only maths has; it is also compared on [code and writing](paper.md#code). On assistants, "
         "`at_grpo` has horizon turn with both rules of commit, because a call earns nothing before the answer that "
         "follows it: with horizon point the master learned not to call. On sokoban and maths, random commit has "

@@ -76,10 +76,9 @@ def page() -> list[str]:
         "Written by `python -m benchmarks real`. "
         "Every team is two adapters of rank 16 over one SmolLM2-135M-Instruct (134.5 "
         "million parameters, dequantised from 4 bits), trained as `coterie train NAME --model smollm2` does it (aiw: "
-        "`coterie train configs/reasoning_gym.toml`), on a processor with one thread. Success is that of greedy play on 200 test tasks (80 of taboo), which training "
-        "never shows; the checkpoint is chosen on 64 validation tasks (60 of taboo). "
-        "Intervals are 95 % intervals over seeds "
-        "(Student's t).",
+        "`coterie train configs/reasoning_gym.toml`), on a processor with one thread. Success is that of greedy play "
+        "on 200 test tasks (80 of taboo), which training never shows; the checkpoint is chosen on 64 validation tasks "
+        "(60 of taboo). Intervals are 95 % intervals over seeds (Student's t).",
         "",
         "One agent is one adapter over the same model. It has as many tokens a reply as the team's two replies may "
         "have together, so that it can say first what the other role would; as many replies a step; and about as many "
@@ -90,9 +89,9 @@ def page() -> list[str]:
         f"It is also played by a vote: of {VOTES} sampled replies the most frequent counts.",
         "",
         "**What this does not tell.** The first role of a team has a reward of its own, for the right word, which one "
-        "agent has not: part of the difference may be that reward. Prompts, rewards and defaults were changed until the "
-        "*team* learned errand ([how](../real_models.md#what-it-learns)); for one agent nothing but its learning rate was "
-        "tried, on errand alone. It is asked for one number, and says about half as many tokens as it may.",
+        "agent has not: part of the difference may be that reward. Prompts, rewards and defaults were changed until "
+        "the *team* learned errand ([how](../real_models.md#what-it-learns)); for one agent nothing but its learning "
+        "rate was tried, on errand alone. It is asked for one number, and says about half as many tokens as it may.",
         "",
         f"![errand, success against sampled tokens]({PICTURE.name})",
         "",
