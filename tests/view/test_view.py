@@ -81,6 +81,11 @@ def window(runs) -> Iterator[Window]:  # noqa: F811
     thread.join()
 
 
+def test_a_form_of_many_fields_is_refused(window):
+    status, _, text = window.ask("/0/play", {str(number): "" for number in range(200)})
+    assert (status, "has fewer than 100 fields" in text) == (413, True)
+
+
 def test_nothing_is_shown_without_the_key_under_another_name_or_to_another_pages_form(window):
     stranger = Window(window.port)
     stranger.cookie = ""

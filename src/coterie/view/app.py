@@ -35,6 +35,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-cache",
 }  # fmt: skip
 
+FIELDS = 100
+"""Fields that no form of the viewer has: millions of them would keep others waiting."""
+
 
 class Viewer:
     """The server of the viewer, which answers a browser.
@@ -101,7 +104,10 @@ class Viewer:
         self._check(request)
         if request.headers.get("origin") != f"{request.url.scheme}://{request.headers.get('host')}":
             raise RequestRefused("a form of another page's is not answered", status=403, code="origin")
-        form = dict(parse_qsl((await body_of(request)).decode(errors="replace"), keep_blank_values=True))
+        sent = (await body_of(request)).decode(errors="replace")
+        if sent.count("&") >= FIELDS:
+            raise RequestRefused(f"a form of ours has fewer than {FIELDS} fields", status=413, code="form")
+        form = dict(parse_qsl(sent, keep_blank_values=True))
         said = {key: text.replace("\r\n", "\n") for key, text in form.items()}
         return await run_in_threadpool(self._done, request.path_params["address"], said)
 
