@@ -61,7 +61,7 @@ NO_UNIT = re.compile(
 """Words that say more than what a number counts: another answer, or another number."""
 FORMULA = re.compile(r"[\\^+*/-]")
 SPELLED = re.compile(r"[\s${}]|\\(?:left|right|!|,|;)")
-"""What two spellings of one formula may differ in."""
+"""Signs in which two spellings of one formula may differ."""
 OPEN = re.compile(r"\\(?:int|sum|prod|lim|gcd|max|min|d?t?binom|det|operatorname)(?![a-zA-Z])")
 """LaTeX commands that leave something to be worked out."""
 ENDLESS = re.compile(r"\^\s*(?:\{[^{}]*[\d)]\s*\^|\(?\s*\d+\s*\^|\{?\s*\d{6})|!\s*[)}\]]*\s*!|\d{5}\s*!")
