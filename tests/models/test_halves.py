@@ -23,7 +23,7 @@ RESIDENT = """
 import json, sys, torch
 from random import Random
 from transformers import LlamaConfig, LlamaForCausalLM
-from coterie.engines.decoding import Decoder, Row
+from coterie.engines.decoding import Decoder, DecodingRow
 from coterie.kernel.engine import Request
 from coterie.learning.policy import Policy
 from coterie.models.adapters import adapted
@@ -46,7 +46,7 @@ decoder.refresh()
 def wave(count, length):
     chance = Random(0)
     prompts = [tuple(chance.choices(range(3, 30_000), k=length)) for _ in range(count)]
-    return [Row(Request((f"{at:03}", 0, "", ""), "p", "", "", prompt, (at,), 1.0, 1.0, 4, ()), at, Random(at))
+    return [DecodingRow(Request((f"{at:03}", 0, "", ""), "p", "", "", prompt, (at,), 1.0, 1.0, 4, ()), at, Random(at))
             for at, prompt in enumerate(prompts)]
 
 def resident(field):
