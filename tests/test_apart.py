@@ -1,6 +1,7 @@
 """Work in a process of its own: limited in memory and processor time, ended and started again, ignorant of secrets."""
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from threading import Thread
 import pytest
 
 from coterie import apart
-from coterie.apart import Apart, Refused
+from coterie.apart import Apart, Refused, limited
 
 ROOT = str(Path(__file__).parents[1])
 
@@ -128,3 +129,14 @@ def test_it_ends_with_whoever_started_it(works):
             return
         time.sleep(0.1)
     pytest.fail("it is still there")
+
+
+def test_memory_is_limited_while_it_lasts_and_no_limit_is_widened():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with limited(64 << 20):
+        with pytest.raises(MemoryError):
+            bytearray(1 << 30)
+        now = resource.getrlimit(resource.RLIMIT_AS)[0]
+        with limited(1 << 40):
+            assert resource.getrlimit(resource.RLIMIT_AS)[0] == now
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -111,7 +111,7 @@ def test_rows_whose_questions_are_equal_are_told_from_few_rows(tmp_path, monkeyp
     code, _, err = call("new", "team", "same.csv")
     assert (code, err.count("\n")) == (2, 1)
     assert "1 different row is too few" in err
-    assert "59 of the first 60 have another's: put what tells them apart into 'Question'" in err
+    assert "59 of the first 60 repeat one: what tells them apart belongs into the question, or into a column" in err
     table("few.csv", SUMS[:3])
     code, _, err = call("new", "team", "few.csv")
     assert (code, err.endswith("give some dozens of rows\n")) == (2, True)

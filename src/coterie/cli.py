@@ -31,7 +31,7 @@ from coterie.commands import (
     tracked,
     trusted,
 )
-from coterie.commands.untrained import SignalOptions, evaluate_config, names_config, played_by
+from coterie.commands.untrained import EvalOptions, evaluate_config, names_config, played_by
 from coterie.errors import nearest
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
@@ -312,7 +312,7 @@ def evaluate(
         raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} replaces the test tasks; leave --split {split} out")
-    measured = SignalOptions(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
+    measured = EvalOptions(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
     if untrained:
         evaluate_config(played_by(target, sets or (), model), target, measured, as_json=as_json)
     else:
@@ -320,7 +320,7 @@ def evaluate(
 
 
 def _evaluate_run(
-    run: Path, step: int | None, wanted: SignalOptions, memory: str | None, votes: int, *, as_json: bool
+    run: Path, step: int | None, wanted: EvalOptions, memory: str | None, votes: int, *, as_json: bool
 ) -> None:
     """Plays tasks with a trained team, and prints the results."""
     from coterie.report.logs import Held, writer

@@ -11,7 +11,8 @@ from coterie.errors import ConfigError, RolloutError, Unavailable
 from coterie.models.load import save_model
 from coterie.report.signal import signal_text
 from coterie.run.evaluate import evaluate_team, readable_share
-from coterie.run.signal import Signal, Speaker, measure_signal
+from coterie.run.rollout import play_tasks
+from coterie.run.signal import Signal, Speaker, _counted, measure_signal
 from tests.toys import TEAM, Acting, Agree, Toy, tiny
 
 CONFIG = load_config({"environment": {"name": "tests/toys.py:Agree"}, "algorithm": {"num_generations": 4}})
@@ -40,6 +41,14 @@ def test_a_team_whose_reward_differs_has_a_signal():
     assert 0 < found.team < found.live
     assert f"{round(100 * found.live / 8)} % of 8 groups have different returns" in found.verdict
     assert f"the team's reward differs in {found.team}" in found.verdict
+
+
+def test_tasks_that_were_lost_do_not_make_a_step_poorer():
+    """Of eight tasks two were lost: a step has as many live groups a task as the other six."""
+    rollout = play_tasks(CONFIG, ScriptedEngine(lambda role, prompt, rng: rng.choice("ab")), 0, range(6), None)
+    whole, lost = (_counted(CONFIG, replace(rollout, lost=8 - done), done, 8) for done in (6, 8))
+    assert (whole.tasks, lost.tasks) == (6, 8)
+    assert lost.a_step == whole.a_step == pytest.approx(whole.live / 6 * CONFIG.train.tasks_per_step)
 
 
 def test_a_role_without_a_live_group_beside_one_with_some_is_named():

@@ -12,13 +12,13 @@ from coterie.protocol.chat import RequestRefused
 from coterie.view.app import Viewer, _wanted
 from coterie.view.pages import Site
 from coterie.view.shelf import Shelf
-from coterie.view.table import Sitting, TableOptions
+from coterie.view.table import EpisodeOptions, Sitting
 from tests.toys import Simultaneous, scripted
 
 
 def sitting(seat: str) -> Sitting:
     play = scripted(Simultaneous(), lambda role, prompt, rng: f"{role} says {prompt[-1]}")
-    made = Sitting("0", TableOptions(Path(), seat=seat), play, play.start(play.task("test", 0)), 0)
+    made = Sitting("0", EpisodeOptions(Path(), seat=seat), play, play.start(play.task("test", 0)), 0)
     made.go_on()
     return made
 
@@ -62,6 +62,6 @@ def test_only_this_machine_is_answered_unless_others_may_ask(tmp_path):
 
 def test_what_a_form_asks_for_is_what_is_played(tmp_path):
     book = SimpleNamespace(folder=tmp_path)
-    assert _wanted(book, {}) == TableOptions(tmp_path, None, "validation", 0, "", 0.0)
+    assert _wanted(book, {}) == EpisodeOptions(tmp_path, None, "validation", 0, "", 0.0)
     form = {"step": "7", "split": "test", "task": "3", "seat": "a", "how": "sampled"}
-    assert _wanted(book, form) == TableOptions(tmp_path, 7, "test", 3, "a", 1.0)
+    assert _wanted(book, form) == EpisodeOptions(tmp_path, 7, "test", 3, "a", 1.0)

@@ -90,7 +90,7 @@ def new_team(data: str, out: Path) -> None:
         )
     fit = fitting([task.answer for task in tasks])
     others = [column for column in rows[0] if column not in chosen.values()]
-    contexts = [column for column in others if column.strip().casefold() in CONTEXTS]
+    contexts = [column for column in others if column.casefold() in CONTEXTS]
     whole = str(Path(data).resolve()) if Path(data).is_file() else data
     splits = load(
         whole,
@@ -99,18 +99,9 @@ def new_team(data: str, out: Path) -> None:
         ),
     ).splits
     if empty := [split for split, its in splits.items() if not its]:
-        different = sum(map(len, splits.values()))
-        again = (
-            f"; rows with equal questions count once, and {len(tasks) - different} of the first {len(tasks)} have "
-            f"another's: put what tells them apart into '{chosen['question']}', or into a column called context"
-            if different < len(tasks)
-            else ""
-        )
-        few = "1 different row is" if different == 1 else f"{different} different rows are"
-        raise ConfigError(
-            f"environment.data: {data}: {few} too few: none belongs to "
-            f"{' and '.join(empty)}, which a row's content decides{again or '; give some dozens of rows'}"
-        )
+        different = {(task.prompt, *(task.cells().get(each) for each in contexts)) for task in tasks}
+        few = _too_few(sum(map(len, splits.values())), empty, len(tasks), len(tasks) - len(different))
+        raise ConfigError(f"environment.data: {data}: {few}")
     text = Template(files("coterie.templates").joinpath("team.toml").read_text(encoding="utf-8")).substitute(
         file=one_line(Path(data).name),
         check=one_line(command("check", out)),
@@ -143,6 +134,24 @@ def new_team(data: str, out: Path) -> None:
         say(f"nobody is shown {one_line(', '.join(map(repr, unseen)))[:200]}: {{NAME}} in a prompt shows a column")
     say(f"read and edit it, then:  {command('check', out, '--model', 'smollm2')}")
     say(f"                         {command('train', out, '--model', 'smollm2')}")
+
+
+def _too_few(rows: int, empty: Sequence[str], looked: int, alike: int) -> str:
+    """Returns in words why rows make no team.
+
+    Args:
+        rows: number of different ones.
+        empty: splits that have none.
+        looked: number of the first ones; alike: of these, those that only repeat another one's question.
+    """
+    few = "1 different row is" if rows == 1 else f"{rows} different rows are"
+    cause = (
+        f"rows with equal questions count once, and {alike} of the first {looked} repeat one: what tells them apart "
+        "belongs into the question, or into a column called context"
+        if alike
+        else "give some dozens of rows"
+    )
+    return f"{few} too few: none belongs to {' and '.join(empty)}, which a row's content decides; {cause}"
 
 
 def fitting(answers: Sequence[str]) -> Chosen:

@@ -75,25 +75,25 @@ def played_by(target: str, sets: Sequence[str], model: str | None) -> Config:
 
 @contextmanager
 def doing(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Says on standard error what is done; yields a function to be called with (tasks done, tasks)."""
-    console, told = terminal(stderr=True), set[int]()
-    with console.status(what) as status:
-        if not console.is_terminal:
-            console.print(what, markup=False, highlight=False)
+    """Says on standard error what is done, and each tenth of it; yields a function to call with (tasks done, tasks)."""
+    console, told = terminal(stderr=True), {0}
+    if console.is_terminal:
+        with console.status(what) as status:
+            yield lambda done, total: status.update(f"{what}: {done} of {total} tasks")
+        return
+    console.print(what, markup=False, highlight=False)
 
-        def progress(done: int, total: int) -> None:
-            if console.is_terminal:
-                status.update(f"{what}: {done} of {total} tasks")
-            elif (tenth := 10 * done // max(1, total)) not in told and tenth:
-                told.add(tenth)
-                console.print(f"  {done} of {total} tasks", markup=False, highlight=False)
+    def progress(done: int, total: int) -> None:
+        if (tenth := 10 * done // max(1, total)) not in told:
+            told.add(tenth)
+            console.print(f"  {done} of {total} tasks", markup=False, highlight=False)
 
-        yield progress
+    yield progress
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SignalOptions:
-    """Options of the measurement of a team. sampled: episodes a task; of an untrained team, besides a greedy one."""
+class EvalOptions:
+    """Options of the evaluation of a team. sampled: episodes a task; of an untrained team, besides a greedy one."""
 
     split: Split
     tasks: int | None
@@ -103,7 +103,7 @@ class SignalOptions:
     log: Path | None
 
 
-def evaluate_config(config: Config, target: str, wanted: SignalOptions, *, as_json: bool) -> None:
+def evaluate_config(config: Config, target: str, wanted: EvalOptions, *, as_json: bool) -> None:
     """Plays held-out tasks and a few train tasks with an untrained team, and prints the results."""
     from coterie.report.evaluation import evaluation_json, evaluation_text
     from coterie.report.logs import Held, writer
@@ -158,7 +158,7 @@ def _opened(config: Config) -> Iterator[Loaded]:
         yield team
 
 
-def _tasks(team: Loaded, wanted: SignalOptions) -> int:
+def _tasks(team: Loaded, wanted: EvalOptions) -> int:
     """Returns the number of tasks to play: the number given, or a few, if the split has as many."""
     from coterie.kernel.mistakes import count_of
 

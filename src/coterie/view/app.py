@@ -24,7 +24,7 @@ from coterie.report.conversation import conversation
 from coterie.report.looks import style
 from coterie.view.pages import Missing, Page, Site, group_of, number_of, script
 from coterie.view.shelf import Book
-from coterie.view.table import Sitting, TableOptions, Tables
+from coterie.view.table import EpisodeOptions, Sitting, Tables
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; connect-src 'self'; "
@@ -250,12 +250,12 @@ class Viewer:
         return self._error(request.path_params.get("address", ""), "It failed here", "The terminal says why.", 500)
 
 
-def _wanted(book: Book, said: Mapping[str, str]) -> TableOptions:
+def _wanted(book: Book, said: Mapping[str, str]) -> EpisodeOptions:
     """Returns the episode that a form wants played. Raises: ConfigError: that cannot be."""
     split = said.get("split") or "validation"
     check_split(split, "split")
     step, seat = said.get("step", ""), said.get("seat", "")
-    return TableOptions(
+    return EpisodeOptions(
         book.folder, _whole(step, "step") if step else None, split, _whole(said.get("task") or "0", "task"), seat,  # pyright: ignore[reportArgumentType]
         0.0 if said.get("how", "greedy") == "greedy" else 1.0,
     )  # fmt: skip

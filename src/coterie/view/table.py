@@ -25,7 +25,7 @@ SITTINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class TableOptions:
+class EpisodeOptions:
     """An episode that is to be played. seat: the role that the person takes; "": none."""
 
     folder: Path
@@ -41,7 +41,7 @@ class Sitting:
     """An episode under way, or over. before: the sitting that it was forked from, and the decision where."""
 
     id: str
-    wanted: TableOptions
+    wanted: EpisodeOptions
     play: Play
     cursor: Cursor
     made: int
@@ -117,7 +117,7 @@ class Tables:
         self._teams: OrderedDict[tuple[Identity, int | None], Loaded] = OrderedDict()
         self._sittings: OrderedDict[str, Sitting] = OrderedDict()
 
-    def begin(self, wanted: TableOptions) -> Sitting:
+    def begin(self, wanted: EpisodeOptions) -> Sitting:
         """Begins a new episode, and plays it until the person is asked, or to the end.
 
         Raises:

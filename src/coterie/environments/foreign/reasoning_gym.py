@@ -240,11 +240,8 @@ def scored(game: str, options: str, place: int, answer: str) -> float:
     task, data = entry(game, options, place), dataset(game, options, place // CHUNK)
     scores = [0.0]
     for text in {answer, answer.removesuffix(".")}:
-        with (
-            contextlib.suppress(Exception),
-            quiet(place),
-            limited(MEMORY),
-        ):  # of an answer that a scorer did not think of
+        # a scorer may raise anything at an answer that it was not written for
+        with contextlib.suppress(Exception), quiet(place), limited(MEMORY):
             scores.append(float(data.score_answer(text, task)))
     return max(score for score in scores if 0.0 <= score <= 1.0)
 
