@@ -114,8 +114,8 @@ starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf build/careful build/starter
 	$(BIN)/coterie sft plan_path --out build/careful --set environment.naive=0.0 --set sft.steps=1300
 	$(BIN)/coterie sft plan_path --out build/starter --model build/careful --set environment.naive=0.75 --set sft.steps=80 --set sft.lr=1e-3
-	rm -rf src/coterie/starters/plan_path
-	cp -r build/starter src/coterie/starters/plan_path
+	rm -rf src/coterie_worlds/starters/plan_path
+	cp -r build/starter src/coterie_worlds/starters/plan_path
 
 NOTED := --set sft.tasks_per_step=32 --set memory.mode=on --set memory.mask=0.5 --set memory.relevance=0.2
 
@@ -123,8 +123,8 @@ define starter_assistants
 	rm -rf build/careful build/$(1)
 	$(BIN)/coterie sft assistants --out build/careful $(NOTED) $(2) --set environment.naive=0.0 --set sft.steps=900 --set 'environment.kinds=["qa","shop_call","general_call","general_call","general_call","math","math","together","together"]'
 	$(BIN)/coterie sft assistants --out build/$(1) $(NOTED) $(2) --model build/careful --set sft.steps=80 --set sft.lr=1e-3
-	rm -rf src/coterie/starters/$(1)
-	cp -r build/$(1) src/coterie/starters/$(1)
+	rm -rf src/coterie_worlds/starters/$(1)
+	cp -r build/$(1) src/coterie_worlds/starters/$(1)
 endef
 
 starter-assistants: setup ## rebuild the starter of assistants (about 10 minutes)
@@ -136,15 +136,15 @@ starter-assistants-solo: setup ## the same for a master alone (about 10 minutes)
 starter-code: setup ## rebuild the starter of the programming tasks (about 14 minutes)
 	rm -rf build/starter_code
 	$(BIN)/coterie sft code --out build/starter_code --set sft.steps=900 --set sft.tasks_per_step=24
-	rm -rf src/coterie/starters/code
-	cp -r build/starter_code src/coterie/starters/code
+	rm -rf src/coterie_worlds/starters/code
+	cp -r build/starter_code src/coterie_worlds/starters/code
 
 define starter_careful
 	rm -rf build/careful build/starter_$(1)
 	$(BIN)/coterie sft $(1) --out build/careful --set environment.naive=0.0 $(2)
 	$(BIN)/coterie sft $(1) --out build/starter_$(1) --model build/careful --set environment.naive=$(3) --set sft.lr=1e-3 --set sft.steps=$(4)
-	rm -rf src/coterie/starters/$(1)
-	cp -r build/starter_$(1) src/coterie/starters/$(1)
+	rm -rf src/coterie_worlds/starters/$(1)
+	cp -r build/starter_$(1) src/coterie_worlds/starters/$(1)
 endef
 
 starter-sokoban: setup ## rebuild the starter of sokoban (about 20 minutes)
@@ -162,20 +162,20 @@ starter-writing: setup ## rebuild the starter of writing (about 20 minutes)
 starter-desks: setup ## rebuild the starter of desks (about two minutes)
 	rm -rf build/starter_desks
 	$(BIN)/coterie sft desks --out build/starter_desks --set environment.topics=16 --set sft.steps=900 --set sft.tasks_per_step=48 --set sft.hidden_size=64 --set sft.layers=3
-	rm -rf src/coterie/starters/desks
-	cp -r build/starter_desks src/coterie/starters/desks
+	rm -rf src/coterie_worlds/starters/desks
+	cp -r build/starter_desks src/coterie_worlds/starters/desks
 
 starter-tally: setup ## rebuild the starter of tally (about a minute)
 	rm -rf build/starter_tally
 	$(BIN)/coterie sft tally --out build/starter_tally --set sft.steps=300 --set sft.hidden_size=64 --set sft.layers=3 --set sft.vocabulary=320
-	rm -rf src/coterie/starters/tally
-	cp -r build/starter_tally src/coterie/starters/tally
+	rm -rf src/coterie_worlds/starters/tally
+	cp -r build/starter_tally src/coterie_worlds/starters/tally
 
 starter-relay: setup ## rebuild the starter of relay (about five minutes)
 	rm -rf build/starter_relay
 	$(BIN)/coterie sft relay --out build/starter_relay --set sft.steps=1500 --set sft.hidden_size=64 --set sft.layers=3 --set sft.vocabulary=300
-	rm -rf src/coterie/starters/relay
-	cp -r build/starter_relay src/coterie/starters/relay
+	rm -rf src/coterie_worlds/starters/relay
+	cp -r build/starter_relay src/coterie_worlds/starters/relay
 
 screenshots: setup ## the pictures of docs/viewer.md, from RUNS (default: the newest two); needs chromium
 	rm -rf build/shown

@@ -42,6 +42,7 @@ BENCHES = {
     "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",
     "scaling": "a simulated run on many GPUs, compared with measurements on two cores",
     "selection": "true worth of the groups that a selection rule chooses: by variance, by signal, at random",
+    "step": "share of a step spent outside engine and learner, and what a fork takes",
     "stream": "learning by memory alone, over a stream of questions in a changing environment",
     "tasks": "the results of sokoban, sudoku, maths and writing, five seeds each",
     "turns": "each method's update against the true gradient, where the policy decides how many turns there are",

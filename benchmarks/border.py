@@ -13,12 +13,12 @@ from typing import Any
 
 from coterie.bench import Say
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.coding.code import Code
-from coterie.environments.coding.problems import Problem
-from coterie.environments.coding.problems.formats import instrumented
 from coterie.kernel.environment import Split
 from coterie.kernel.team import Team
 from coterie.run.evaluate import evaluate_team
+from coterie_worlds.coding.code import Code
+from coterie_worlds.coding.problems import Problem
+from coterie_worlds.coding.problems.formats import instrumented
 
 PROGRAMS = 20_000
 ROUND = 500

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 from benchmarks.pairs import generated
 from coterie.bench import Say
-from coterie.environments.coding.code_pair import CodePair, Outcome
-from coterie.environments.coding.problems import Problem
 from coterie.kernel.scene import JSON, Scene
+from coterie_worlds.coding.code_pair import CodePair, Outcome
+from coterie_worlds.coding.problems import Problem
 
 PAGE = Path("docs/results/cooperation.md")
 FOLDER = Path("tests/environments/coding/pairs")

@@ -21,8 +21,8 @@ from benchmarks.rows import FIVE, Row, Table, interval
 from benchmarks.svg import text
 from coterie.bench import Say
 from coterie.config.settings import SFTConfig
-from coterie.environments.relay import Relay
 from coterie.run.sft import sft
+from coterie_worlds.relay import Relay
 
 PAGE = Path("docs/results/map.md")
 PICTURES = {"part": Path("docs/results/map_part.svg"), "whole": Path("docs/results/map_whole.svg")}

@@ -30,8 +30,7 @@ from coterie.bench.demo_small import before_and_after
 from coterie.config.resolve import load_config
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
-from coterie.kernel.environment import STARTERS
-from coterie.models.load import starter_folder
+from coterie.installed import starter_folder, starters
 from coterie.report.curves import latest_of
 from coterie.run.folder import Run
 from coterie.run.loaded import load
@@ -82,8 +81,8 @@ class Row:
         weights of shipped starters. It does not see that code has changed.
         """
         config = self.resolved(self.seeds[0])
-        starters = {policy.model for policy in config.policies.values()} & STARTERS.keys()
-        weights = [_weights(name) for name in sorted(starters)]
+        used = {policy.model for policy in config.policies.values()} & starters().keys()
+        weights = [_weights(name) for name in sorted(used)]
         told = [self.tables(), self.overrides, self.votes, self.of, config.environment.recommended(), weights]
         return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 

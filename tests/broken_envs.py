@@ -7,9 +7,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from coterie.environments.games.plan_path import PlanPath
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.scene import Reply, Scene
+from coterie_worlds.games.plan_path import PlanPath
 from tests.toys import Number, Sequential, Toy
 
 

@@ -109,7 +109,7 @@ def test_help_needs_no_torch():
 
 def test_an_environment_and_the_samplers_are_read_without_torch():
     script = (
-        "import sys\nimport coterie.environments.games.plan_path, coterie.algorithms.at_grpo, coterie.config.resolve\n"
+        "import sys\nimport coterie_worlds.games.plan_path, coterie.algorithms.at_grpo, coterie.config.resolve\n"
         "import coterie.checks.conformance\n"
         "assert 'torch' not in sys.modules"
     )

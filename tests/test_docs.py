@@ -15,9 +15,9 @@ import pytest
 import benchmarks
 from coterie import check
 from coterie.bench import BENCHES
+from coterie.installed import starter_folder
 from coterie.kernel.environment import Environment
-from coterie.models.load import starter_folder
-from coterie.registry import ALGORITHMS, ENVIRONMENTS, find
+from coterie.registry import ALGORITHMS, find, known
 from tests.test_cli import call
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +94,7 @@ def test_toml_in_the_docs_is_toml():
 def test_every_algorithm_and_environment_has_its_page():
     for name in ALGORITHMS:
         assert (ROOT / f"docs/algorithms/{name}.md").exists()
-    assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in ENVIRONMENTS)
+    assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in known("environment"))
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def tables(model, tmp_path_factory) -> dict:
     """The page's config, small."""
     home = tmp_path_factory.mktemp("mine")
     (home / "mine.py").write_text(mine())
-    (text,) = blocks(PAGE, "toml")
+    (text,) = (block for block in blocks(PAGE, "toml") if "[environment]" in block)
     found = tomllib.loads(text.replace("mine.py", f"{home / 'mine.py'}").replace("Qwen/Qwen3-0.6B", str(model)))
     return {**found, **SMALL}
 

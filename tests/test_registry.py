@@ -12,7 +12,8 @@ import pytest
 
 from coterie import Environment, load_config, train
 from coterie.errors import ConfigError
-from coterie.models.load import save_model
+from coterie.installed import starter_folder
+from coterie.models.load import load_model, save_model
 from coterie.registry import find, summary, whole_folder, whole_name
 from coterie.run.folder import Run
 from tests.toys import tiny
@@ -24,6 +25,7 @@ class Echo(Environment):
     '''Says what it heard.'''
 
     roles = ("a",)
+    starter = "starter-echo"
     prize: float = 1.0
 
     def task(self, split, index):
@@ -44,9 +46,19 @@ class Twice(RAE):
         earned, _ = super().credit(groups, {})
         return [tuple(2 * one for one in mine) for mine in earned], {"steps": state.get("steps", 0) + 1}
 """
-NAMES = (
-    "[coterie.environments]\necho = echo_game.worlds:Echo\n\n[coterie.algorithms]\ntwice = echo_game.methods:Twice\n"
-)
+NAMES = """
+[coterie.environments]
+echo = echo_game.worlds:Echo
+tally = echo_game.worlds:Echo
+damaged = echo_game.broken:Echo
+
+[coterie.algorithms]
+twice = echo_game.methods:Twice
+
+[coterie.starters]
+starter-echo = echo_game.starters.echo
+starter-lost = echo_game.starters.lost
+"""
 
 
 @pytest.fixture
@@ -57,6 +69,7 @@ def package(tmp_path, monkeypatch) -> Iterator[Path]:
     (site / "echo_game" / "__init__.py").write_text("")
     (site / "echo_game" / "worlds.py").write_text(GAME)
     (site / "echo_game" / "methods.py").write_text(METHOD)
+    save_model(tiny(scale=2.0), site / "echo_game" / "starters" / "echo")
     (site / "echo_game" / "broken.py").write_text("import nothing_of_that_name\n")
     about = site / "echo_game-1.0.dist-info"
     about.mkdir()
@@ -79,14 +92,31 @@ def test_what_an_installed_package_has_is_named_by_its_module_or_as_it_says(pack
 
 
 def test_it_is_listed(package):
-    assert summary("environment")["echo"] == "installed: echo_game.worlds:Echo"
-    assert "plan_path" in summary("environment")
+    listed = summary("environment")
+    assert listed["echo"] == "Says what it heard."
+    assert listed["damaged"] == "echo_game.broken:Echo"
+    assert "plan_path" in listed
+
+
+def test_a_package_takes_no_name_of_ours(package):
+    assert find("environment", "tally", Environment).__module__ == "coterie_worlds.tally"
+
+
+def test_a_packages_starter_plays_its_world_without_a_word_in_the_config(package):
+    config = load_config("echo")
+    assert {policy.model for policy in config.policies.values()} == {"starter-echo"}
+    assert load_model("starter-echo").net.num_parameters() == tiny().net.num_parameters()
+
+
+def test_a_starter_whose_folder_is_gone_is_one_line(package):
+    with pytest.raises(ConfigError, match=r"^the starter starter-lost is not there: no package"):
+        starter_folder("starter-lost")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ecko", "unknown environment 'ecko'; did you mean 'echo'?; there are plan_path"),
+        ("ecko", "unknown environment 'ecko'; did you mean 'echo'?; there are gateway, prompts, assistants"),
         ("nothing_here.worlds:Echo", "there is no module 'nothing_here' here; install its package"),
         ("echo_game.wolds:Echo", "there is no module 'echo_game.wolds' here"),
         ("echo_game.worlds:Eco", "echo_game.worlds has no class Eco that is a coterie.Environment; it has Echo"),

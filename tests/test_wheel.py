@@ -44,7 +44,8 @@ def test_it_holds_what_is_needed_and_trains_in_a_bare_environment(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"coterie/py.typed", "coterie/report/page.html", "coterie/starters/tally/model.safetensors"} <= set(names)
+    starter = "coterie_worlds/starters/tally/model.safetensors"
+    assert {"coterie/py.typed", "coterie/report/templates/report.html", starter} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "docs/"))]
     bare = tmp_path / "bare"
     venv.create(bare, with_pip=True)

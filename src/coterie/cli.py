@@ -33,6 +33,7 @@ from coterie.commands import (
 )
 from coterie.commands.untrained import EvalOptions, evaluate_config, names_config, played_by
 from coterie.errors import nearest
+from coterie.installed import starters
 from coterie.kernel.safe import command, plain
 from coterie.report.evaluation import evaluation_json, evaluation_text
 from coterie.report.output import interrupted, kept_for_json, say, serve
@@ -191,12 +192,11 @@ def _spent(run: Run, budget: int) -> str:
 
 def _check_models(config: Config) -> None:
     """Raises ConfigError: the path of a model that is played here leads nowhere, or no hub has it."""
-    from coterie.kernel.environment import STARTERS
     from coterie.models.files import check_there
     from coterie.models.named import NAMED
     from coterie.registry import past_policy
 
-    ours, asked = ("", *STARTERS, *NAMED), set[str]()
+    ours, asked = ("", *starters(), *NAMED), set[str]()
     for name, policy in config.policies.items():
         source, where = policy.model, f"policies.{name}.model"
         if policy.kind == "remote" or source in ours or source in asked or past_policy(source) is not None:

@@ -1,25 +1,26 @@
 """The registry: it maps names in a config or on the command line to classes.
 
-To add an environment, algorithm, loss, engine or tracker, write a file and add a line here. A class of your own is
-named by its location, `my_env.py:MyEnv` or `package.module:MyEnv`, or by an entry point of an installed package in the
-group `coterie.environments`, `coterie.algorithms`, `coterie.losses`, `coterie.engines` or `coterie.trackers`.
+To add an algorithm, loss, engine or tracker, write a file and add a line here; to add a world, write a file in
+`coterie_worlds` and add its entry point to pyproject.toml. A class of your own is named by its location,
+`my_env.py:MyEnv` or `package.module:MyEnv`, or by an entry point of an installed package in the group
+`coterie.environments`, `coterie.algorithms`, `coterie.losses`, `coterie.engines` or `coterie.trackers`.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import re
 import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, nearest
-from coterie.kernel.environment import STARTERS
+from coterie.installed import entries, starters
 from coterie.kernel.mistakes import raised_at, said
 from coterie.kernel.safe import command
 from coterie.models.files import GGUF
@@ -27,28 +28,10 @@ from coterie.models.named import NAMED
 from coterie.seeds import seed_of
 
 ENVIRONMENTS = {
-    "plan_path": "coterie.environments.games.plan_path:PlanPath",
-    "sokoban": "coterie.environments.games.sokoban:Sokoban",
-    "sudoku": "coterie.environments.games.sudoku:Sudoku",
-    "maths": "coterie.environments.maths.maths:Maths",
-    "writing": "coterie.environments.writing.writing:Writing",
-    "code": "coterie.environments.coding.code:Code",
-    "code_pair": "coterie.environments.coding.code_pair:CodePair",
-    "assistants": "coterie.environments.assistants.assistants:Assistants",
-    "desks": "coterie.environments.desks:Desks",
-    "tally": "coterie.environments.tally:Tally",
-    "relay": "coterie.environments.relay:Relay",
-    "errand": "coterie.environments.errand:Errand",
-    "documents": "coterie.environments.documents.documents:Documents",
-    "taboo": "coterie.environments.taboo:Taboo",
     "gateway": "coterie.environments.gateway:Gateway",
     "prompts": "coterie.environments.prompts:Prompts",
-    "textarena": "coterie.environments.foreign.textarena:TextArena",
-    "pettingzoo": "coterie.environments.foreign.pettingzoo:PettingZoo",
-    "gymnasium": "coterie.environments.foreign.gymnasium:Gymnasium",
-    "reasoning_gym": "coterie.environments.foreign.reasoning_gym:ReasoningGym",
-    "openenv": "coterie.environments.foreign.openenv:OpenEnv",
 }
+"""Environments that are made of what a user brings. The worlds are entry points of `coterie_worlds`."""
 ALGORITHMS = {
     "at_grpo": "coterie.algorithms.at_grpo:ATGRPO",
     "grpo": "coterie.algorithms.grpo:GRPO",
@@ -120,14 +103,13 @@ def at(home: str) -> Any:
 
 
 def summary(kind: str) -> dict[str, str]:
-    """Returns the names of a kind, each with the first line of its docstring, without importing what it needs."""
-    ours = {name: _docstring(home).strip().splitlines()[0] for name, home in TABLES[kind].items()}
-    return ours | {name: f"installed: {home}" for name, home in installed(kind).items() if name not in ours}
+    """Returns the names of a kind, each with the first line of its docstring, without importing its module."""
+    return {name: _docstring(home).strip().partition("\n")[0] or home for name, home in known(kind).items()}
 
 
-def installed(kind: str) -> dict[str, str]:
-    """Returns the classes that installed packages add to a kind: `module:Class` by name."""
-    return {point.name: point.value for point in sorted(metadata.entry_points(group=f"coterie.{PLURALS[kind]}"))}
+def known(kind: str) -> dict[str, str]:
+    """Returns the classes that have a name: `module:Class` by name, of the table and of installed packages."""
+    return TABLES[kind] | {name: home for name, home in entries(PLURALS[kind]).items() if name not in TABLES[kind]}
 
 
 def find(kind: str, name: str, base: type[C]) -> type[C]:
@@ -135,8 +117,7 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
 
     Args:
         kind: a key of TABLES.
-        name: a key of its table, `file.py:Class`, `file.py` where it has one such class, `package.module:Class`, or
-            an installed package's name for it.
+        name: a known one, `file.py:Class`, `file.py` where it has one such class, or `package.module:Class`.
 
     Raises:
         ConfigError: no such name, file, module or class, or it is not a subclass of `base`.
@@ -148,19 +129,18 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
     if file:
         module = _module(Path(file))
     else:
-        others = installed(kind)
-        file, _, attribute = others.get(name, name).partition(":")
+        names = known(kind)
+        file, _, attribute = names.get(name, name).partition(":")
         if not attribute or not all(part.isidentifier() for part in (*file.split("."), attribute)):
             if kind == "environment" and name.endswith(TABULAR):
                 raise ConfigError(f"'{name}' is a table; make a team for it: {command('new', 'team', name)}")
-            known = (*table, *others)
             meant = ELSEWHERE.get(name.lower()) if kind == "algorithm" else None
-            hint = f"; it is {meant} here" if meant else nearest(name, known)
+            hint = f"; it is {meant} here" if meant else nearest(name, names)
             raise ConfigError(
-                f"unknown {kind} '{name}'{hint}; there are {', '.join(known)}, or FILE.py:Class, or "
+                f"unknown {kind} '{name}'{hint}; there are {', '.join(names)}, or FILE.py:Class, or "
                 "package.module:Class"
             )
-        module = _package_module(file, nearest(file, table))
+        module = _package_module(file, nearest(file, names))
     there = {
         key: value
         for key, value in vars(module).items()
@@ -182,7 +162,7 @@ def find(kind: str, name: str, base: type[C]) -> type[C]:
 def about(kind: str, name: str) -> tuple[str, str]:
     """Splits `gateway:my_agent.py:run` into the name `gateway` and its argument `my_agent.py:run`, otherwise ""."""
     head, _, rest = name.partition(":")
-    return (head, rest) if head in TABLES[kind] else (name, "")
+    return (head, rest) if head in known(kind) else (name, "")
 
 
 def whole_name(name: str, folder: Path | None) -> str:
@@ -209,7 +189,7 @@ def whole_folder(model: str, folder: Path | None) -> str:
 
     A policy of a run, RUN#STEP/POLICY, is found by the run's folder.
     """
-    if model and model not in STARTERS and model not in NAMED:
+    if model and model not in starters() and model not in NAMED:
         for home in (*([folder] if folder else ()), Path()):
             if (home / model).is_dir() or (model.endswith(GGUF) and (home / model).is_file()):
                 return str((home / model).resolve())
@@ -252,12 +232,13 @@ def _parts(name: str) -> tuple[str, str]:
 def _docstring(home: str) -> str:
     """Returns the docstring of the class at `module:name`, from its source: an engine's module would import torch."""
     module, _, name = home.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    (definition,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return ast.get_docstring(definition) or ""
+    with contextlib.suppress(ImportError, OSError, SyntaxError, UnicodeDecodeError):  # of a package that is damaged
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin is not None:
+            tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+            definitions = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+            return next((text for text in map(ast.get_docstring, definitions) if text), "")
+    return ""
 
 
 def _package_module(name: str, meant: str) -> ModuleType:
@@ -274,7 +255,7 @@ def _package_module(name: str, meant: str) -> ModuleType:
 def _module(file: Path) -> ModuleType:
     if not file.is_file():
         kind, about, _ = str(file).partition(":")  # it may be a name and what it is about
-        meant = nearest(kind, TABLES["environment"]) if about else ""
+        meant = nearest(kind, known("environment")) if about else ""
         raise ConfigError(f"{file} does not exist; name your own class as FILE.py:Class{meant}")
     whole = file.resolve()
     name = f"{USER_MODULE}{seed_of(str(whole)):x}"

@@ -13,10 +13,10 @@ from benchmarks import claims as bench_claims
 from benchmarks import joined, rows, run_bench
 from benchmarks.figures import keep, lines_of
 from benchmarks.rows import Row, Table
-from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError
 from coterie.run.ablation import Ablation
 from coterie.run.folder import Run
+from coterie_worlds.games.plan_path import PlanPath
 
 ROW = Row("a row", "configs/plan_path.toml", seeds=(0, 1))
 BUDGET = replace(ROW, overrides=("train.max_sampled_tokens=1000",))

@@ -17,7 +17,6 @@ from coterie import check, load_config, sandbox, train
 from coterie.checks import rehearsal
 from coterie.checks.rehearsal import rehearse
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.games.plan_path import PlanPath
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.environment import Task
 from coterie.kernel.scene import Scene
@@ -25,6 +24,7 @@ from coterie.report.evaluation import evaluation_text
 from coterie.run.evaluate import evaluate_team
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
+from coterie_worlds.games.plan_path import PlanPath
 from tests import broken_envs
 from tests.toys import TEAM, Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting
 from tests.troubled import Crashing

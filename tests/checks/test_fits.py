@@ -5,8 +5,8 @@ import json
 
 from coterie.checks.conformance import Patience
 from coterie.checks.fits import fits
-from coterie.environments.games.sokoban import Sokoban
 from coterie.models.load import load_model, save_model
+from coterie_worlds.games.sokoban import Sokoban
 from tests.test_cli import call
 from tests.toys import tiny
 

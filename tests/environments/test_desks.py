@@ -7,10 +7,10 @@ import pytest
 
 from coterie import load_config, train
 from coterie.checks.conformance import check
-from coterie.environments.desks import TOPICS, DeskQuestion, Desks, asked, number, said
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.scene import Reply
+from coterie_worlds.desks import TOPICS, DeskQuestion, Desks, asked, number, said
 from tests.toys import run
 
 TASK = DeskQuestion("t", "train", query="rivers , case t0", topic="rivers", right=(2, 3))

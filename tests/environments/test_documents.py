@@ -7,7 +7,12 @@ import pytest
 
 from coterie import load_config
 from coterie.checks.conformance import check
-from coterie.environments.documents.documents import (
+from coterie.errors import ConfigError
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import text_of
+from coterie.kernel.scene import Reply
+from coterie_worlds.documents.documents import (
     COUNTRIES,
     EXAMPLE,
     CountryQuestion,
@@ -15,12 +20,7 @@ from coterie.environments.documents.documents import (
     countries_in,
     questions_of,
 )
-from coterie.environments.documents.factbook import countries, facts_of
-from coterie.errors import ConfigError
-from coterie.kernel.cursor import Cursor
-from coterie.kernel.environment import SPLITS, split_of
-from coterie.kernel.episode import text_of
-from coterie.kernel.scene import Reply
+from coterie_worlds.documents.factbook import countries, facts_of
 from tests.toys import run
 
 QUESTION = CountryQuestion(

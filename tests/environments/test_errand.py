@@ -7,12 +7,12 @@ import pytest
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.checks.conformance import check
 from coterie.environments.answers import numbers_in
-from coterie.environments.errand import EXAMPLES, NAMES, THINGS, Errand, Order, things_in
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.episode import text_of
 from coterie.kernel.scene import Reply
+from coterie_worlds.errand import EXAMPLES, NAMES, THINGS, Errand, Order, things_in
 from tests.toys import run
 
 ORDER = Order(

@@ -11,10 +11,10 @@ from coterie.kernel.environment import Environment
 from coterie.kernel.episode import ChatMessage, text_of
 from coterie.kernel.loops import drive
 from coterie.kernel.scene import Reply, role_of
-from coterie.registry import ENVIRONMENTS, find
+from coterie.registry import find, known
 
 TASKS = 100
-WORLDS = sorted(name for name in ENVIRONMENTS if not find("environment", name, Environment).argument)
+WORLDS = sorted(name for name in known("environment") if not find("environment", name, Environment).argument)
 SPOKEN = {name for name in WORLDS if "brief" not in find("environment", name, Environment).model_fields}
 """Environments that ask in plain language only, and are made for models that were never taught them."""
 APART = {

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from coterie import load_config, train
 from coterie.checks.conformance import check
-from coterie.environments.relay import Journey, Relay, agreed, knows_enough, worth
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.episode import Rewarded
 from coterie.kernel.scene import Reply
 from coterie.run.loaded import headline
+from coterie_worlds.relay import Journey, Relay, agreed, knows_enough, worth
 from tests.toys import run
 
 # a > c > b > d > a; first knows the arrows of a and c, second those of b and d

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from coterie.checks.conformance import check
-from coterie.environments.taboo import EXAMPLES, FILLERS, KINDS, Card, Taboo, guessed, says, words
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply
+from coterie_worlds.taboo import EXAMPLES, FILLERS, KINDS, Card, Taboo, guessed, says, words
 from tests.toys import run
 
 CARD = Card("t", "train", query="cat", answer="cat", kind="animal", facts="It purrs. It hunts mice.")

@@ -6,11 +6,11 @@ import pytest
 
 from coterie import load_config, train
 from coterie.checks.conformance import check
-from coterie.environments.tally import MOST, Tally, TallyRow, cut, number
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply, role_of
 from coterie.run.loaded import headline
+from coterie_worlds.tally import MOST, Tally, TallyRow, cut, number
 from tests.toys import run
 
 ROW = TallyRow("t", "train", cells="xx.x..x.xx")  # ten cells, six marks

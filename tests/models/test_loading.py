@@ -16,8 +16,9 @@ from safetensors.torch import load_file, save_file
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
 from coterie.errors import ConfigError
+from coterie.installed import starter_folder
 from coterie.models.files import check_modules
-from coterie.models.load import load_model, save_model, starter_folder
+from coterie.models.load import load_model, save_model
 from coterie.models.shapes import read
 
 EMBEDDING = "model.embed_tokens.weight"

@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from coterie.errors import ConfigError
+from coterie.installed import starter_folder
 from coterie.models import shapes, trial
-from coterie.models.load import load_model, starter_folder
+from coterie.models.load import load_model
 from coterie.models.trial import check_tokenizer, own_signs
 from coterie.view import shelf
 

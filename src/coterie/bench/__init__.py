@@ -29,7 +29,6 @@ BENCHES = {
     "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` answers",
-    "step": "share of a step spent outside engine and learner",
     "update": "gradient and time of the shared-prefix update, compared with rows",
 }
 

@@ -13,7 +13,7 @@ import typer
 
 from coterie.commands.new_team import new_team
 from coterie.errors import ConfigError
-from coterie.registry import ENVIRONMENTS
+from coterie.registry import known
 from coterie.report.output import say
 
 KINDS = ("environment", "team")
@@ -50,7 +50,7 @@ def new_environment(name: str) -> None:
         raise ConfigError(f"'{name}' is no name for a module; take small letters, digits and _, such as my_env")
     if keyword.iskeyword(name) or name in sys.stdlib_module_names | TAKEN:
         raise ConfigError(f"'{name}' is a name of Python's, or of the file's own; take another, such as my_{name}")
-    if name in ENVIRONMENTS:
+    if name in known("environment"):
         raise ConfigError(f"there is an environment {name} already; take another name")
     paths = {Path(template.replace("environment", name)): template for template in TEMPLATES}
     for path in paths:

@@ -35,21 +35,21 @@ def names_config(target: str) -> bool:
         ConfigError: it is neither.
     """
     from coterie.errors import ConfigError
-    from coterie.registry import ENVIRONMENTS, TABULAR, about, installed
+    from coterie.registry import TABULAR, about, known
 
-    path, known = Path(target), (*ENVIRONMENTS, *installed("environment"))
-    if path.is_dir() and (target not in known or (path / "config.toml").is_file()):
+    path, worlds = Path(target), known("environment")
+    if path.is_dir() and (target not in worlds or (path / "config.toml").is_file()):
         return False
     if path.is_file() and path.name == "config.toml" and (path.parent / "checkpoints").is_dir():
         raise ConfigError(f"{target} is a file; name the folder of a run, {path.parent}, to measure what it trained")
-    if path.suffix in (".toml", ".py") or target in known or ":" in target or about("environment", target)[1]:
+    if path.suffix in (".toml", ".py") or target in worlds or ":" in target or about("environment", target)[1]:
         return True
     if path.suffix in TABULAR and path.is_file():
         raise ConfigError(f"{target} is a table; make a team for it: {command('new', 'team', target)}")
     if path.exists():
         return False
     raise ConfigError(
-        f"{target} is not a run folder, and no environment{nearest(target, known)}; name a run's folder, a TOML file, "
+        f"{target} is not a run folder, and no environment{nearest(target, worlds)}; name a run's folder, a TOML file, "
         "an environment, or FILE.py:Class"
     )
 

@@ -22,7 +22,7 @@ from typing import Any
 from coterie.config.settings import SHARED, UNTRAINED
 from coterie.config.toml import EVERY, ConfigSource
 from coterie.errors import ConfigError
-from coterie.kernel.environment import STARTERS
+from coterie.installed import starters
 from coterie.models.files import ADAPTER_CONFIG, GGUF, base_of
 from coterie.models.named import NAMED
 from coterie.registry import past_policy
@@ -252,7 +252,7 @@ def is_large(model: str) -> bool:
 
 def parameters(model: str) -> int | None:
     """Returns how many parameters a model has, as far as files here or its name tell; 0: a starter; None: not known."""
-    if model in STARTERS or not model:
+    if model in starters() or not model:
         return 0
     if model in NAMED:
         return NAMED[model].parameters

@@ -33,9 +33,10 @@ from coterie.config.settings import (
 from coterie.config.toml import EVERY, ConfigSource, read
 from coterie.engines.remote import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
+from coterie.installed import starters
 from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import Engine
-from coterie.kernel.environment import SPLITS, STARTERS, Environment, Settings, Split
+from coterie.kernel.environment import SPLITS, Environment, Settings, Split
 from coterie.kernel.mistakes import (
     check_answers,
     check_written,
@@ -53,7 +54,7 @@ from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
 from coterie.models.named import NAMED, remark
-from coterie.registry import TABLES, about, find, whole_file, whole_folder, whole_name
+from coterie.registry import TABLES, about, find, known, whole_file, whole_folder, whole_name
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
@@ -199,7 +200,7 @@ def _out_of_its_world(config: Config) -> Iterator[str]:
     """Yields remarks on policies that begin as a starter that was not taught this environment, or these settings."""
     world = config.environment
     for name, policy in config.policies.items():
-        if world.starter and policy.model in STARTERS and policy.model != world.starter:
+        if world.starter and policy.model in starters() and policy.model != world.starter:
             yield (
                 f"policies.{name}.model = '{policy.model}' was taught another environment, in other words; the one "
                 f"that knows {config.names['environment']} is '{world.starter}'"
@@ -442,7 +443,7 @@ def _untaught(source: ConfigSource, environment: Environment) -> str:
     }
     for model in learners.values():
         whole = whole_folder(model, source.folder)
-        if model in STARTERS or whole != model or Path(whole).is_dir() or model.count("/") > 1:
+        if model in starters() or whole != model or Path(whole).is_dir() or model.count("/") > 1:
             return ""
     return next(iter(learners), "")
 
@@ -487,7 +488,7 @@ def _class(
     name = content.pop("name", default)
     if not isinstance(name, str):
         raise ConfigError(
-            f"{source.place(f'{path}.name')}{path}.name is {name!r}; name one of {', '.join(TABLES[kind])}, or "
+            f"{source.place(f'{path}.name')}{path}.name is {name!r}; name one of {', '.join(known(kind))}, or "
             "FILE.py:Class"
         )
     try:
@@ -541,7 +542,7 @@ def _validated(
             f"{source.place(where, None if key else _plain(first))}{where}{found}: {_plain(first)}"
         ) from error
     except Exception as error:
-        if kind.__module__.partition(".")[0] == "coterie":  # a bug of ours
+        if kind.__module__.partition(".")[0] in ("coterie", "coterie_worlds"):  # a bug of ours
             raise
         where, raised = raised_at(error, str(inspect.getfile(kind))), said(error)
         raise ConfigError(

@@ -1,1 +1,1 @@
-"""Environments that are shipped, one file each."""
+"""Parts that worlds are made of, and the environments of a user's own prompts and agents."""

@@ -20,20 +20,6 @@ from coterie.seeds import seed_of
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-STARTERS = {
-    "starter": "plan_path",
-    "starter-code": "code",
-    "starter-assistants": "assistants",
-    "starter-assistants-solo": "assistants_solo",
-    "starter-tally": "tally",
-    "starter-relay": "relay",
-    "starter-desks": "desks",
-    "starter-sokoban": "sokoban",
-    "starter-sudoku": "sudoku",
-    "starter-maths": "maths",
-    "starter-writing": "writing",
-}
-"""Names of the small models that are shipped, and their folders in `starters/`."""
 
 
 class Settings(BaseModel):

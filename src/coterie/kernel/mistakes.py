@@ -27,8 +27,8 @@ AWAITED = ("'coroutine'", "'Reply'")
 """Types that a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
 """The name of the team in metrics of rewards. No role may have it."""
-OURS = Path(__file__).parents[1]
-"""The folder of Coterie's own code."""
+OURS = Path(__file__).parents[2]
+"""The folder of Coterie's own packages: the core, and beside it the worlds."""
 INSTALLED = (OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
 """Folders of installed code, which is not the user's."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")

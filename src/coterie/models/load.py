@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import disable_progress_bar, get_logger
 
 from coterie.errors import CheckpointError, ConfigError, first_line, nearest
-from coterie.kernel.environment import STARTERS
+from coterie.installed import starter_folder, starters
 from coterie.kernel.safe import plain
 from coterie.models import attention, hub
 from coterie.models.files import ADAPTER_CONFIG, GGUF, check_size, check_there
@@ -199,13 +198,14 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
         ConfigError: nothing loadable is there, a weight is missing, or it is not a causal language model.
     """
     folder, name = located(source, where)
+    named = (*NAMED, *starters())
     if folder.suffix == GGUF:
         net, tokenizer = read_gguf(folder, dtype, where)
         return prepare(net.to(device), tokenizer, where)  # pyright: ignore[reportArgumentType]
     try:
         if not folder.exists() and not hub.answers():  # otherwise the library tries each of its files five times
             name = snapshot_download(source, local_files_only=True)
-        if source not in (*NAMED, *STARTERS):
+        if source not in named:
             said = _said(name)
             check_size(where, said)
             check_tokenizer(said, f"{where} = '{source}'")
@@ -222,8 +222,7 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
             raise ConfigError(f"{where} = '{source}': it cannot be loaded ({reason}); {_again(folder)}") from error
         raise ConfigError(
             f"{where} = '{source}': no causal language model could be loaded from there"
-            f"{nearest(source, (*NAMED, *STARTERS))}; give {', '.join(map(repr, (*NAMED, *STARTERS)))}, a folder or a "
-            f"Hugging Face id ({reason})"
+            f"{nearest(source, named)}; give {', '.join(map(repr, named))}, a folder or a Hugging Face id ({reason})"
         ) from error
     network, loading = loaded
     advice = _again(folder) if source in NAMED else "its copy may be incomplete, get it again"
@@ -252,7 +251,7 @@ def located(source: str, where: str) -> tuple[Path, str]:
             f"{where}: this environment comes with no model to start from; name a folder or a Hugging Face id of one "
             "that knows its words, or make one: coterie sft"
         )
-    if source in STARTERS and (Path(source) / "config.json").exists():
+    if source in starters() and (Path(source) / "config.json").exists():
         raise ConfigError(
             f"{where} = '{source}' is a model that is shipped, but a folder of that name is here too; "
             f"write './{source}' for the folder, or rename it"
@@ -265,7 +264,7 @@ def located(source: str, where: str) -> tuple[Path, str]:
     if source in NAMED:
         folder = obtain(source, where)
     else:
-        folder = starter_folder(source) if source in STARTERS else Path(source)
+        folder = starter_folder(source) if source in starters() else Path(source)
     check_there(where, source)
     if folder.is_dir() and not (folder / "config.json").exists():
         if source in NAMED:
@@ -456,8 +455,3 @@ def save_model(model: Model, folder: Path, weights: Mapping[str, torch.Tensor] |
     """
     model.net.save_pretrained(folder, state_dict=None if weights is None else dict(weights))
     model.tokenizer.save_pretrained(folder)
-
-
-def starter_folder(name: str) -> Path:
-    """Returns the folder of a shipped starter."""
-    return Path(str(resources.files("coterie") / "starters" / STARTERS[name]))

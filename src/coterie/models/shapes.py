@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PretrainedConfig, Qwen3Config
 
 from coterie.errors import ConfigError, first_line, nearest
-from coterie.kernel.environment import STARTERS
+from coterie.installed import starters
 from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
 from coterie.models.files import check_modules
@@ -103,7 +103,7 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
     config, known = read_config(source, where, name, afar=afar)
     if not known or (folder.is_dir() and not any(folder.glob("tokenizer*"))):
         return config, None  # the library would make one of nothing
-    if folder.is_dir() and source not in (*NAMED, *STARTERS):
+    if folder.is_dir() and source not in (*NAMED, *starters()):
         check_tokenizer(folder, f"{where} = '{source}'")
     try:
         return config, AutoTokenizer.from_pretrained(name, local_files_only=afar, trust_remote_code=False)
@@ -132,7 +132,7 @@ def read_config(source: str, where: str, name: str, *, afar: bool) -> tuple[Pret
             if Path(name).is_dir()
             else f"give a folder, or fetch it where the hub can be reached: hf download {source}"
         )
-        advice = nearest(source, (*NAMED, *QWEN3, *STARTERS)).removeprefix("; ") or advice
+        advice = nearest(source, (*NAMED, *QWEN3, *starters())).removeprefix("; ") or advice
         raise ConfigError(f"{where} = '{source}': {told} ({first_line(error).split('. ')[0]}); {advice}") from error
     check_modules(f"{where} = '{source}'", config.to_dict())
     return config, True

@@ -186,4 +186,4 @@ def _content(file: str) -> bytes:
 
 
 def _installed(file: str) -> bool:
-    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, Path(__file__).parents[1])))
+    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, Path(__file__).parents[2])))

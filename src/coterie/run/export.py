@@ -13,7 +13,7 @@ from typing import Any
 
 from coterie.config.settings import UNTRAINED, Config, PolicyConfig
 from coterie.errors import ConfigError, first_line
-from coterie.kernel.environment import STARTERS
+from coterie.installed import starter_folder, starters
 from coterie.kernel.safe import one_line
 from coterie.models.files import ADAPTER_CONFIG, base_of
 from coterie.registry import past_policy
@@ -158,9 +158,7 @@ def _folder_of(model: str) -> Iterator[Path | None]:
     if past := past_policy(model):
         with Run.open(past.run).checkpoints.reading("best" if past.step is None else past.step) as (checkpoint, _):
             yield checkpoint / "policies" / past.policy
-    elif model in STARTERS:
-        from coterie.models.load import starter_folder
-
+    elif model in starters():
         yield starter_folder(model)
     else:
         yield Path(model) if Path(model).is_dir() else None

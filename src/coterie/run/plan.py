@@ -18,8 +18,8 @@ import torch
 from coterie.checks.machines import Machine, here
 from coterie.config.settings import Config
 from coterie.errors import ConfigError
+from coterie.installed import starters
 from coterie.kernel.engine import Engine
-from coterie.kernel.environment import STARTERS
 from coterie.learning.policy import Policy
 from coterie.models.adapters import Adapted
 from coterie.models.lean import LARGE
@@ -296,7 +296,7 @@ def _with_adapters(config: Config) -> Config:
 
 def _small(model: str) -> bool:
     """Returns True if a model is a starter or a folder of little weight."""
-    return model in STARTERS or (
+    return model in starters() or (
         Path(model).is_dir() and sum(file.stat().st_size for file in Path(model).glob("*.safetensors")) < SMALL
     )
 

@@ -25,12 +25,12 @@ from coterie.bounded import content
 from coterie.config.toml import LARGEST
 from coterie.environments.named_rewards import NAMED as NAMED_REWARDS
 from coterie.errors import CheckpointError, ConfigError, CoterieError, first_line
-from coterie.kernel.environment import STARTERS
+from coterie.installed import starters
 from coterie.kernel.safe import command, one_line
 from coterie.models.files import GGUF, base_of
 from coterie.models.named import NAMED, ORIGIN
 from coterie.models.named import home as models
-from coterie.registry import TABLES, installed, past_policy
+from coterie.registry import known, past_policy
 from coterie.run.files import write_whole
 
 SIGNATURE = "owner"
@@ -227,7 +227,7 @@ def _is_here(model: str, folder: Path) -> bool:
     """Returns True if a model, and what it is an adapter of, is on this machine."""
     if model in NAMED:
         return (models() / model / ORIGIN).is_file()
-    if model in ("", *STARTERS) or ("/" in model and (past_policy(model) or past_policy(str(folder / model)))):
+    if model in ("", *starters()) or ("/" in model and (past_policy(model) or past_policy(str(folder / model)))):
         return True
     there = [file for file in _files(model, folder) if file.is_dir() or file.suffix == GGUF]
     try:
@@ -239,7 +239,7 @@ def _is_here(model: str, folder: Path) -> bool:
 
 def _class(name: str, kind: str, where: str, table: Mapping[str, Any]) -> Iterator[Mention]:
     """Yields the class of a table, if it is none of ours or of an installed package, or imports what it is given."""
-    if name and name not in TABLES[kind] and name not in installed(kind):
+    if name and name not in known(kind):
         yield Mention("code", f"{where}.name", name)
     elif name in IMPORTING:
         given = next((value for key, value in table.items() if key != "name" and isinstance(value, str) and value), "")

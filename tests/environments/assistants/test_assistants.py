@@ -15,12 +15,6 @@ from pydantic import ValidationError
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.assistants import world as assistance
-from coterie.environments.assistants.actions import cut, parsed, quoted
-from coterie.environments.assistants.assistants import Assistants
-from coterie.environments.assistants.data import MOST, catalogue
-from coterie.environments.assistants.demonstrations import NO_ANSWER, strategy
-from coterie.environments.assistants.world import Knowledge, Query, Shop
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import split_of
@@ -31,6 +25,12 @@ from coterie.kernel.team import Team
 from coterie.memory.evolve import evolve, told_by
 from coterie.memory.recall import Recall
 from coterie.memory.store import Entry, MemoryConfig, Store
+from coterie_worlds.assistants import world as assistance
+from coterie_worlds.assistants.actions import cut, parsed, quoted
+from coterie_worlds.assistants.assistants import Assistants
+from coterie_worlds.assistants.data import MOST, catalogue
+from coterie_worlds.assistants.demonstrations import NO_ANSWER, strategy
+from coterie_worlds.assistants.world import Knowledge, Query, Shop
 
 ENV = Assistants(naive=0.0)
 ITEM = assistance.items()["red mug"]

@@ -1,9 +1,9 @@
 """Rows of data sets as programming problems."""
 
-from coterie.environments.coding.problems import Problem
-from coterie.environments.coding.problems.data import Problems
 from coterie.environments.published import data as published
 from coterie.environments.published.data import Data
+from coterie_worlds.coding.problems import Problem
+from coterie_worlds.coding.problems.data import Problems
 
 
 def load(data: str, **reader) -> Data[Problem]:

@@ -10,9 +10,6 @@ import pytest
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.checks.conformance import check
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.coding.code import LONGEST_TEST, Code, case_of, disagreement
-from coterie.environments.coding.problems import Problem, embedded, program_of
-from coterie.environments.coding.problems.formats import instrumented
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.episode import Asked, Rewarded
 from coterie.kernel.play import Play, Sampling
@@ -20,6 +17,9 @@ from coterie.kernel.scene import Reply
 from coterie.kernel.team import Team
 from coterie.sandbox.backends import missing
 from coterie.sandbox.plain import decode
+from coterie_worlds.coding.code import LONGEST_TEST, Code, case_of, disagreement
+from coterie_worlds.coding.problems import Problem, embedded, program_of
+from coterie_worlds.coding.problems.formats import instrumented
 from tests.toys import one, run, scripted
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

@@ -16,16 +16,16 @@ from pydantic import ValidationError
 
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
-from coterie.environments.coding import code_pair
-from coterie.environments.coding.code_pair import EXAMPLE, EXAMPLES, CodePair, expert_edits
-from coterie.environments.coding.problems import Problem, embedded, program_of
-from coterie.environments.coding.problems.formats import instrumented
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.episode import Asked, Noted, Rewarded
 from coterie.kernel.play import Sampling
 from coterie.kernel.scene import Reply
 from coterie.sandbox.backends import missing
+from coterie_worlds.coding import code_pair
+from coterie_worlds.coding.code_pair import EXAMPLE, EXAMPLES, CodePair, expert_edits
+from coterie_worlds.coding.problems import Problem, embedded, program_of
+from coterie_worlds.coding.problems.formats import instrumented
 from tests.toys import run
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

@@ -7,7 +7,7 @@ import ast
 
 import pytest
 
-from coterie.environments.coding.cooperation import extracted, names_aux, parsed, returns, schemes
+from coterie_worlds.coding.cooperation import extracted, names_aux, parsed, returns, schemes
 
 HEAD = "def f(x):\n"
 
@@ -151,7 +151,7 @@ def test_each_statement_is_walked_a_few_times_however_many_names_it_holds(monkey
     walk = ast.walk
     with monkeypatch.context() as patch:
         patch.setattr(
-            "coterie.environments.coding.cooperation.reading.ast.walk", lambda node: walked.append(node) or walk(node)
+            "coterie_worlds.coding.cooperation.reading.ast.walk", lambda node: walked.append(node) or walk(node)
         )
         found = extracted(source, "f")
     assert found.splitlines()[0].startswith("a0 = a1 = a2")

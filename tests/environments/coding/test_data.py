@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from coterie import load_config
-from coterie.environments.coding.code import Code
-from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import golds
-from coterie.environments.coding.problems.data import BENCHMARKS, Problems
 from coterie.environments.published import data as rows_of
 from coterie.environments.published.sources import Source, source_of
 from coterie.errors import ConfigError
 from coterie.models import hub
 from coterie.sandbox import Box
 from coterie.sandbox.backends import missing
+from coterie_worlds.coding.code import Code
+from coterie_worlds.coding.code_pair import CodePair
+from coterie_worlds.coding.problems import golds
+from coterie_worlds.coding.problems.data import BENCHMARKS, Problems
 from tests.environments.coding.rows import load, problems
 from tests.environments.coding.test_problems import HUMANEVAL, MBPP, OWN, written
 from tests.test_cli import call
@@ -473,7 +473,7 @@ def problem_row(problem) -> dict:
 
 
 def test_an_environment_without_data_of_others_says_so():
-    from coterie.environments.games.plan_path import PlanPath
+    from coterie_worlds.games.plan_path import PlanPath
 
     with pytest.raises(ConfigError, match="PlanPath plays no data of others"):
         PlanPath().tested_on("x.jsonl")

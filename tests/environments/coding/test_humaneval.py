@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import Problem, verdict_of, whole
-from coterie.environments.coding.problems.mutate import mutations
 from coterie.kernel.environment import SPLITS
 from coterie.sandbox import Box, judged
 from coterie.sandbox.backends import missing
+from coterie_worlds.coding.code_pair import CodePair
+from coterie_worlds.coding.problems import Problem, verdict_of, whole
+from coterie_worlds.coding.problems.mutate import mutations
 from tests.environments.coding import rows
 from tests.environments.coding.test_code_pair import play
 

@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
-from coterie.environments.coding.code import Code
-from coterie.environments.coding.code_pair import CodePair
-from coterie.environments.coding.problems import Problem, embedded, formats, program_of, right
-from coterie.environments.coding.problems.mutate import mutations
 from coterie.environments.published import sources
 from coterie.errors import ConfigError
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply
 from coterie.sandbox.plain import NotPlain, decode, encode
 from coterie.sandbox.values import is_plain, same
+from coterie_worlds.coding.code import Code
+from coterie_worlds.coding.code_pair import CodePair
+from coterie_worlds.coding.problems import Problem, embedded, formats, program_of, right
+from coterie_worlds.coding.problems.mutate import mutations
 from tests.environments.coding.rows import load, problems
 
 # embedded ---------------------------------------------------------------------------------------
@@ -253,8 +253,8 @@ def test_problems_of_ones_own_have_no_demonstrations(tmp_path):
 
 
 def solved(problem: Problem, program: str) -> bool:
-    from coterie.environments.coding.problems import examine
     from coterie.sandbox import Box
+    from coterie_worlds.coding.problems import examine
     from tests.toys import run
 
     class Scene:

@@ -7,11 +7,11 @@ import pytest
 
 from coterie import check
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.foreign.gymnasium import Gymnasium, _numbers
-from coterie.environments.foreign.match import Result
 from coterie.errors import ConfigError
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
+from coterie_worlds.foreign.gymnasium import Gymnasium, _numbers
+from coterie_worlds.foreign.match import Result
 from tests.toys import one
 
 OWN = '''

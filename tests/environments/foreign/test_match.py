@@ -8,12 +8,12 @@ import pytest
 
 from coterie import check, load_config
 from coterie.engines.scripted import ScriptedEngine
-from coterie.environments.foreign.match import Heard, Result, SelfPlay
-from coterie.environments.foreign.sealed import Sealed
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel.episode import Asked, Noted, Rewarded
 from coterie.kernel.play import Play
 from coterie.kernel.team import Team
+from coterie_worlds.foreign.match import Heard, Result, SelfPlay
+from coterie_worlds.foreign.sealed import Sealed
 from tests.toys import one
 
 

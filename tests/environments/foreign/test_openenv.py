@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from coterie import check, load_config
-from coterie.environments.foreign.match import Result
-from coterie.environments.foreign.openenv import OpenEnv
 from coterie.errors import ConfigError
+from coterie_worlds.foreign.match import Result
+from coterie_worlds.foreign.openenv import OpenEnv
 
 OWN = '''
 import random

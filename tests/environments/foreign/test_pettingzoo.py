@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from coterie import check, load_config
-from coterie.environments.foreign.match import Result
-from coterie.environments.foreign.pettingzoo import CLASSICS, PettingZoo
 from coterie.errors import ConfigError, EnvError
+from coterie_worlds.foreign.match import Result
+from coterie_worlds.foreign.pettingzoo import CLASSICS, PettingZoo
 
 OPTIONS = {"go_v5": {"board_size": 5}, "rps_v2": {"max_cycles": 4}, "texas_holdem_v4": {"num_players": 3}}
 OWN = '''

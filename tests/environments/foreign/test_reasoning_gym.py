@@ -4,12 +4,12 @@ import pytest
 
 from coterie.checks.conformance import check
 from coterie.config.resolve import load_config
-from coterie.environments.foreign import reasoning_gym as adapter
-from coterie.environments.foreign.reasoning_gym import ReasoningGym, answer_of, may_be_scored, scored
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply
+from coterie_worlds.foreign import reasoning_gym as adapter
+from coterie_worlds.foreign.reasoning_gym import ReasoningGym, answer_of, may_be_scored, scored
 from tests.toys import run
 
 SUMS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2}

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from coterie import check, load_config
-from coterie.environments.foreign import textarena as adapter
-from coterie.environments.foreign.textarena import GAMES, REFUSED, TextArena, TextArenaGame
 from coterie.errors import ConfigError
+from coterie_worlds.foreign import textarena as adapter
+from coterie_worlds.foreign.textarena import GAMES, REFUSED, TextArena, TextArenaGame
 
 MOST = 60
 """Moves of a game that is played here; many go on for longer."""

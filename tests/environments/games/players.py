@@ -4,7 +4,7 @@ import re
 from collections import deque
 from random import Random
 
-from coterie.environments.games.sudoku import Sudoku
+from coterie_worlds.games.sudoku import Sudoku
 
 
 def latest(prompt) -> str:

@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 
 from coterie import load_config
 from coterie.checks.conformance import check
-from coterie.environments.games.plan_path import PlanPath
-from coterie.environments.games.sokoban import Sokoban
-from coterie.environments.games.sudoku import Sudoku
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor, perform_inline
 from coterie.kernel.environment import SPLITS
@@ -19,6 +16,9 @@ from coterie.kernel.episode import ChatMessage, Rewarded
 from coterie.kernel.scene import Reply
 from coterie.models.rendering import Renderer, as_text
 from coterie.sandbox.backends import missing
+from coterie_worlds.games.plan_path import PlanPath
+from coterie_worlds.games.sokoban import Sokoban
+from coterie_worlds.games.sudoku import Sudoku
 from tests.environments.games import players
 from tests.toys import run, tiny
 

@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.environments.games.plan_path import (
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Asked, Rewarded
+from coterie.kernel.scene import Reply
+from coterie_worlds.games.plan_path import (
     LESSONS,
     PLANNER_LESSONS,
     Maze,
@@ -30,10 +34,6 @@ from coterie.environments.games.plan_path import (
     walk,
     walk_of,
 )
-from coterie.kernel.cursor import Cursor
-from coterie.kernel.environment import SPLITS, split_of
-from coterie.kernel.episode import Asked, Rewarded
-from coterie.kernel.scene import Reply
 from tests.toys import run
 
 OPEN = Maze("t", "train", size=4, walls=frozenset(), start=(0, 0), goal=(3, 3))

@@ -6,7 +6,12 @@ from random import Random
 
 import pytest
 
-from coterie.environments.games.boxes import (
+from coterie.errors import ConfigError
+from coterie.kernel.cursor import Cursor
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Rewarded
+from coterie.kernel.scene import Reply
+from coterie_worlds.games.boxes import (
     NotALevel,
     Position,
     board,
@@ -16,7 +21,7 @@ from coterie.environments.games.boxes import (
     search,
     step,
 )
-from coterie.environments.games.sokoban import (
+from coterie_worlds.games.sokoban import (
     SLACK,
     TIMES,
     TOO_LONG,
@@ -31,11 +36,6 @@ from coterie.environments.games.sokoban import (
     walk,
     worth,
 )
-from coterie.errors import ConfigError
-from coterie.kernel.cursor import Cursor
-from coterie.kernel.environment import SPLITS, split_of
-from coterie.kernel.episode import Rewarded
-from coterie.kernel.scene import Reply
 from tests.toys import run
 
 BOXOBAN = Path(__file__).parents[4] / "shared" / "data" / "boxoban_unfiltered_test.txt"
@@ -135,7 +135,7 @@ def test_a_board_of_many_positions_is_not_searched_to_play_on_it(monkeypatch):
     wide = [f"#  {'$ .' if row in (2, 4, 6) else '   '}      #" for row in range(9)]
     level = "\n".join(["#" * 14, *(row.ljust(13)[:13] + "#" for row in wide), "#@           #", "#" * 14])
     assert not search(board(level)).exact
-    monkeypatch.setattr("coterie.environments.games.boxes.Search.solve", None)
+    monkeypatch.setattr("coterie_worlds.games.boxes.Search.solve", None)
     assert cap(level) == UNKNOWN
     after, legal = Sokoban().move(Level("t", "train", picture=level), board(level).start, says("go c11 d11"))
     assert legal

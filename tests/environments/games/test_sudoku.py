@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from coterie.environments.games.grids import candidates, canonical, clash, drawn, peers, solutions, symmetries, units
-from coterie.environments.games.sudoku import (
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.scene import Reply
+from coterie_worlds.games.grids import candidates, canonical, clash, drawn, peers, solutions, symmetries, units
+from coterie_worlds.games.sudoku import (
     Puzzle,
     Sudoku,
     by_reason,
@@ -20,8 +22,6 @@ from coterie.environments.games.sudoku import (
     spell,
     view,
 )
-from coterie.kernel.environment import SPLITS, split_of
-from coterie.kernel.scene import Reply
 
 # 1 . | . 4      a1 b1 c1 d1
 # . . | 1 .

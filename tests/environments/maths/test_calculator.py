@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from coterie.environments.maths.calculator import calculate, value, written
+from coterie_worlds.maths.calculator import calculate, value, written
 
 
 @pytest.mark.parametrize(

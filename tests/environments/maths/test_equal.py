@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.environments.maths import equal
-from coterie.environments.maths.equal import WORD, alike, boxed, normal, number, same, unequal_golds, words
+from coterie_worlds.maths import equal
+from coterie_worlds.maths.equal import WORD, alike, boxed, normal, number, same, unequal_golds, words
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k_test.jsonl"
 FORMS = (

@@ -8,9 +8,15 @@ import pytest
 
 from coterie import load_config
 from coterie.checks.conformance import check
-from coterie.environments.maths.calculator import value, written
-from coterie.environments.maths.maths import CALCULATE, Maths
-from coterie.environments.maths.procedural import (
+from coterie.errors import ConfigError
+from coterie.kernel.cursor import Cursor, perform_inline
+from coterie.kernel.environment import SPLITS, split_of
+from coterie.kernel.episode import Noted
+from coterie.kernel.scene import Reply, role_of
+from coterie.sandbox.backends import missing
+from coterie_worlds.maths.calculator import value, written
+from coterie_worlds.maths.maths import CALCULATE, Maths
+from coterie_worlds.maths.procedural import (
     KINDS,
     LARGEST,
     NAMES,
@@ -22,12 +28,6 @@ from coterie.environments.maths.procedural import (
     steps,
     straight_on,
 )
-from coterie.errors import ConfigError
-from coterie.kernel.cursor import Cursor, perform_inline
-from coterie.kernel.environment import SPLITS, split_of
-from coterie.kernel.episode import Noted
-from coterie.kernel.scene import Reply, role_of
-from coterie.sandbox.backends import missing
 from tests.toys import run
 
 SIX = MathsProblem("t", "train", query="2 + 2 * 2", answer="6", kind="sum", expression="2 + 2 * 2")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.environments.maths.replies import stated, worked
+from coterie_worlds.maths.replies import stated, worked
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.environments.maths.equal import same
-from coterie.environments.maths.units import KINDS, LINKS, fits
+from coterie_worlds.maths.equal import same
+from coterie_worlds.maths.units import KINDS, LINKS, fits
 
 PENS = "Tom has 20 pens and gives 2 of them away. How many pens are left?"
 TOYS = "A toy costs 50 cents. How many dollars do 36 toys cost?"

@@ -11,16 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coterie.checks.conformance import check
-from coterie.environments.writing import facts
-from coterie.environments.writing.facts import WritingSource, measure, read, told
-from coterie.environments.writing.prose import Prose, learned, opening, together
-from coterie.environments.writing.published import as_published, categories, style
-from coterie.environments.writing.words import CONNECTIVES, STOP, content, ramp, sentences, stem, tent, words
-from coterie.environments.writing.writing import DIVIDER, LONGEST, Writing
 from coterie.errors import ConfigError
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.scene import Reply
+from coterie_worlds.writing import facts
+from coterie_worlds.writing.facts import WritingSource, measure, read, told
+from coterie_worlds.writing.prose import Prose, learned, opening, together
+from coterie_worlds.writing.published import as_published, categories, style
+from coterie_worlds.writing.words import CONNECTIVES, STOP, content, ramp, sentences, stem, tent, words
+from coterie_worlds.writing.writing import DIVIDER, LONGEST, Writing
 from tests.toys import run
 
 ADA = WritingSource(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.environments.coding.problems import right
-from coterie.environments.coding.problems.formats import instrumented
 from coterie.sandbox import Box, calls, judged, runs
 from coterie.sandbox.backends import missing
+from coterie_worlds.coding.problems import right
+from coterie_worlds.coding.problems.formats import instrumented
 from tests.sandbox.security.attacks import ATTACKS, Attack
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

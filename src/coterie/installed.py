@@ -1,0 +1,51 @@
+"""Names that installed packages bring as entry points: of worlds, algorithms, losses, engines, trackers, starters.
+
+The worlds and starters that come with Coterie are a package of their own, `coterie_worlds`, and are found in the same
+way as anybody's.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from coterie.errors import ConfigError
+
+OURS = "coterie"
+"""The distribution whose names no other one takes."""
+
+
+def entries(group: str) -> dict[str, str]:
+    """Returns what installed packages have in the group `coterie.GROUP`: `module:Class` or `package` by name."""
+    return _entries(f"coterie.{group}", tuple(sys.path))
+
+
+@cache
+def _entries(group: str, path: tuple[str, ...]) -> dict[str, str]:
+    points = sorted(metadata.entry_points(group=group))
+    ours = {point.name: point.value for point in points if point.dist is not None and point.dist.name == OURS}
+    return ours | {point.name: point.value for point in points if point.name not in ours}
+
+
+def starters() -> dict[str, str]:
+    """Returns the small models that installed packages bring: by name, the package that is a model's folder."""
+    return entries("starters")
+
+
+def starter_folder(name: str) -> Path:
+    """Returns the folder of a starter.
+
+    Raises:
+        ConfigError: its package is not there.
+    """
+    package = starters()[name]
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(f"the starter {name} is not there: no package {package}; install its package again")
+    return Path(next(iter(spec.submodule_search_locations)))
