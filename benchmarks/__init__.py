@@ -40,6 +40,7 @@ BENCHES = {
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "real": "teams of two adapters over a real model, and one agent in their place, five seeds",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",
+    "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",
     "scaling": "a simulated run on many GPUs, compared with measurements on two cores",
     "selection": "true worth of the groups that a selection rule chooses: by variance, by signal, at random",
     "step": "share of a step spent outside engine and learner, and what a fork takes",

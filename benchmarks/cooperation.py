@@ -1,8 +1,8 @@
 """Test of the cooperation reward of `code_pair` on pairs that cheat and on pairs that really share the work.
 
 Each file in `tests/environments/coding/pairs` holds problems and pairs of programs. The problems' cases are values as
-`coterie.sandbox.encode` writes them (a dict is `{"dict": [[key, value], …]}`). Each pair has its correct label: full,
-handed_on or none. `pairs.py` generates more. Writes docs/results/cooperation.md.
+`coterie_worlds.sandbox.encode` writes them (a dict is `{"dict": [[key, value], …]}`). Each pair has its correct label:
+full, handed_on or none. `pairs.py` generates more. Writes docs/results/cooperation.md.
 """
 
 from __future__ import annotations

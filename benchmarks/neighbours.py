@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from coterie.bench import Say
-from coterie.sandbox import Box, calls
+from coterie_worlds.sandbox import Box, calls
 
 ROUNDS = 10
 PROGRAMS = 12
@@ -18,7 +18,7 @@ HONEST = "def f(n):\n    total = 0\n    for at in range(n):\n        total += at
 WORK = 400_000
 HOSTILE = """
 import itertools, sys
-from coterie.sandbox import Box, calls
+from coterie_worlds.sandbox import Box, calls
 spin = "from threading import Thread\\ndef g():\\n    while True: pass\\ndef f():\\n"
 spin += "    for _ in range(14): Thread(target=g, daemon=True).start()\\n    g()"
 deeds = [

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coterie.sandbox import encode
 from coterie.seeds import seed_of
+from coterie_worlds.sandbox import encode
 
 INPUTS = 8
 """Number of tests of a problem."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coterie.report.looks import style
-from coterie.sandbox.backends import missing
 from coterie.view.pages import script
+from coterie_worlds.sandbox.backends import missing
 from tests.pictures import pictures
 
 DRAWN = Path(__file__).parents[1] / "docs" / "pictures"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coterie import Environment, load_config, train
+from coterie.checks.doctor import examine
 from coterie.errors import ConfigError
 from coterie.installed import starter_folder
 from coterie.models.load import load_model, save_model
@@ -46,6 +47,12 @@ class Twice(RAE):
         earned, _ = super().credit(groups, {})
         return [tuple(2 * one for one in mine) for mine in earned], {"steps": state.get("steps", 0) + 1}
 """
+LOOKS = """
+from coterie.kernel.diagnosis import Diagnosis
+
+def look():
+    return [Diagnosis("echo", "voice", False, "hoarse", "drink water")]
+"""
 NAMES = """
 [coterie.environments]
 echo = echo_game.worlds:Echo
@@ -58,6 +65,10 @@ twice = echo_game.methods:Twice
 [coterie.starters]
 starter-echo = echo_game.starters.echo
 starter-lost = echo_game.starters.lost
+
+[coterie.diagnoses]
+echo = echo_game.looks:look
+broken = echo_game.broken:look
 """
 
 
@@ -70,6 +81,7 @@ def package(tmp_path, monkeypatch) -> Iterator[Path]:
     (site / "echo_game" / "worlds.py").write_text(GAME)
     (site / "echo_game" / "methods.py").write_text(METHOD)
     save_model(tiny(scale=2.0), site / "echo_game" / "starters" / "echo")
+    (site / "echo_game" / "looks.py").write_text(LOOKS)
     (site / "echo_game" / "broken.py").write_text("import nothing_of_that_name\n")
     about = site / "echo_game-1.0.dist-info"
     about.mkdir()
@@ -106,6 +118,13 @@ def test_a_packages_starter_plays_its_world_without_a_word_in_the_config(package
     config = load_config("echo")
     assert {policy.model for policy in config.policies.values()} == {"starter-echo"}
     assert load_model("starter-echo").net.num_parameters() == tiny().net.num_parameters()
+
+
+def test_doctor_asks_packages_and_outlives_one_that_is_damaged(package):
+    found = {(one.area, one.name): one for one in examine()}
+    assert (found["echo", "voice"].ok, found["echo", "voice"].advice) == (False, "drink water")
+    assert "nothing_of_that_name" in found["broken", "echo_game.broken:look"].text
+    assert found["sandbox", "process"].ok
 
 
 def test_a_starter_whose_folder_is_gone_is_one_line(package):

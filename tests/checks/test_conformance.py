@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from coterie import check, load_config, sandbox, train
+from coterie import check, load_config, train
 from coterie.checks import rehearsal
 from coterie.checks.rehearsal import rehearse
 from coterie.engines.scripted import ScriptedEngine
@@ -22,9 +22,10 @@ from coterie.kernel.environment import Task
 from coterie.kernel.scene import Scene
 from coterie.report.evaluation import evaluation_text
 from coterie.run.evaluate import evaluate_team
-from coterie.sandbox import Box
-from coterie.sandbox.backends import missing
+from coterie_worlds import sandbox
 from coterie_worlds.games.plan_path import PlanPath
+from coterie_worlds.sandbox import Box
+from coterie_worlds.sandbox.backends import missing
 from tests import broken_envs
 from tests.toys import TEAM, Carrying, Looping, Number, Sequential, Simultaneous, Tools, Toy, counting
 from tests.troubled import Crashing

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from coterie.sandbox import Box, backends
-from coterie.sandbox.backends import missing, path_of
-from coterie.sandbox.worker import SandboxWorker
+from coterie_worlds.sandbox import Box, backends
+from coterie_worlds.sandbox.backends import missing, path_of
+from coterie_worlds.sandbox.worker import SandboxWorker
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.sandbox.border import MALFORMED, read
-from coterie.sandbox.plain import DEEPEST, decode, encode
-from coterie.sandbox.values import canonical, is_plain, same, written
+from coterie_worlds.sandbox.border import MALFORMED, read
+from coterie_worlds.sandbox.plain import DEEPEST, decode, encode
+from coterie_worlds.sandbox.values import canonical, is_plain, same, written
 
 numbers = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.0, 2.0**60, 2**60, 1 + 0j, 1j]) | st.booleans()
 keys = st.recursive(

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from coterie.kernel.scene import Reply
-from coterie.sandbox import Box, calls, encode, judged, runs
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding.problems import judge, program_of, right, tried, verdict_of
 from coterie_worlds.coding.problems.formats import instrumented
+from coterie_worlds.sandbox import Box, calls, encode, judged, runs
+from coterie_worlds.sandbox.backends import missing
 from tests.right_programs import INPUTS, Written, answers, replies
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

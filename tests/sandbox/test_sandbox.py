@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie import sandbox
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import Box, calls, cgroups, keeper
-from coterie.sandbox.backends import missing, start
-from coterie.sandbox.border import FAILURES, MALFORMED, MESSAGES, read
-from coterie.sandbox.remembered import ResultCache, by_itself
-from coterie.sandbox.remote import OPERATIONS, PASSED, Things
-from coterie.sandbox.worker import SandboxPool, SandboxWorker
+from coterie_worlds import sandbox
+from coterie_worlds.sandbox import Box, calls, cgroups, keeper
+from coterie_worlds.sandbox.backends import missing, start
+from coterie_worlds.sandbox.border import FAILURES, MALFORMED, MESSAGES, read
+from coterie_worlds.sandbox.remembered import ResultCache, by_itself
+from coterie_worlds.sandbox.remote import OPERATIONS, PASSED, Things
+from coterie_worlds.sandbox.worker import SandboxPool, SandboxWorker
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 PROGRAM = "def f(x):\n    return x + 1"
@@ -68,8 +68,8 @@ def test_many_in_a_row_leak_no_process_file_or_descriptor(backend, tmp_path, mon
 
 
 def test_a_sandbox_that_will_not_start_is_infrastructure_and_is_handed_over(monkeypatch):
-    monkeypatch.setattr("coterie.sandbox.backends.PYTHON", "/nowhere")
-    monkeypatch.setattr("coterie.sandbox.backends._files", lambda libraries: (("/bin/true", "/bin/true"),))
+    monkeypatch.setattr("coterie_worlds.sandbox.backends.PYTHON", "/nowhere")
+    monkeypatch.setattr("coterie_worlds.sandbox.backends._files", lambda libraries: (("/bin/true", "/bin/true"),))
     pool = SandboxPool(Box(memory_mb=333))
     with pytest.raises(Unavailable, match="did not start"), pool.worker():
         pass
@@ -93,7 +93,7 @@ def test_a_bug_while_starting_is_raised_where_it_is_asked_for(monkeypatch):
     def broken(box):
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("coterie.sandbox.worker.start", broken)
+    monkeypatch.setattr("coterie_worlds.sandbox.worker.start", broken)
     pool = SandboxPool(Box(memory_mb=335))
     with pytest.raises(ZeroDivisionError), pool.worker():
         pass
@@ -448,7 +448,7 @@ def test_without_control_groups_there_are_none_and_it_is_said(lacking, tmp_path,
 
 
 def test_users_are_drawn_where_the_system_knows_them(monkeypatch):
-    from coterie.sandbox import backends
+    from coterie_worlds.sandbox import backends
 
     monkeypatch.setattr(backends, "_knows", lambda user: True)
     assert len({backends._user() for _ in range(50)}) == 50
@@ -458,9 +458,8 @@ def test_users_are_drawn_where_the_system_knows_them(monkeypatch):
 
 def test_a_process_that_ends_leaves_no_folder_behind(tmp_path):
     """Sandboxes that wait are told by the end of their input."""
-    program = (
-        "from coterie.sandbox import Box, calls\nprint(calls(Box('process').json(), 'def f(): return 1', [['f', []]]))"
-    )
+    call = "calls(Box('process').json(), 'def f(): return 1', [['f', []]])"
+    program = f"from coterie_worlds.sandbox import Box, calls\nprint({call})"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert found.stdout == "[{'status': 'ok', 'value': 1}]\n"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coterie.sandbox.syntax import tree_of
+from coterie.syntax import tree_of
 
 DEEP = "def f(x):\n    return " + "-(" * 60 + "x" + ")" * 60
 WIDE = "x = [" + "(1, " * 50 + ")" * 50 + "]"

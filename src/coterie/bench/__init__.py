@@ -26,7 +26,6 @@ BENCHES = {
     "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
     "rollout": "tokens per second compared with padded model.generate",
-    "sandbox": "programs per second, each in its own sandbox, and what 20,000 of them leave behind",
     "smoke": "twenty steps; fails unless success rises",
     "startup": "seconds until `coterie --help` answers",
     "update": "gradient and time of the shared-prefix update, compared with rows",

@@ -6,33 +6,23 @@ import os
 import platform
 import re
 import shutil
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from coterie.errors import ConfigError
+from coterie.installed import entries
+from coterie.kernel.diagnosis import Diagnosis
+from coterie.kernel.mistakes import said
 from coterie.registry import ENGINES, at
-from coterie.sandbox import BACKENDS, Box, check, level
 
 GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Result for one thing that was looked at. advice: what to do, where it is not ok."""
-
-    area: str
-    name: str
-    ok: bool
-    text: str
-    advice: str = ""
-
-
 def examine() -> list[Diagnosis]:
-    """Looks at packages, extras, hardware, engines and sandboxes, in this order; changes nothing."""
-    return [*_packages(), *_hardware(), *_engines(), *_sandboxes()]
+    """Looks at packages, extras, hardware, engines and what installed packages look at; changes nothing."""
+    return [*_packages(), *_hardware(), *_engines(), *_of_packages()]
 
 
 def _packages() -> list[Diagnosis]:
@@ -103,15 +93,12 @@ def _engines() -> list[Diagnosis]:
     return findings
 
 
-def _sandboxes() -> list[Diagnosis]:
-    """Returns findings on the isolation of model-written code: a small program is run in each sandbox."""
+def _of_packages() -> list[Diagnosis]:
+    """Returns what functions of installed packages find, in the group `coterie.diagnoses`, such as the sandbox's."""
     findings: list[Diagnosis] = []
-    for backend in BACKENDS:
+    for name, home in entries("diagnoses").items():
         try:
-            check(Box(backend))
-        except ConfigError as error:
-            findings.append(Diagnosis("sandbox", backend, False, "cannot run", str(error)))
-        else:
-            how = level() if backend == "bubblewrap" else "no wall: a program has its user's files, processes, network"
-            findings.append(Diagnosis("sandbox", backend, True, f"can run; {how}"))
+            findings += at(home)()
+        except Exception as error:  # a package may do anything
+            findings.append(Diagnosis(name, home, False, f"cannot be looked at: {said(error)}", "install it again"))
     return findings

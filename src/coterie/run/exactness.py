@@ -23,7 +23,7 @@ from coterie.engines.remote import LIMITS
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Settings
 from coterie.registry import find
-from coterie.sandbox.syntax import tree_of
+from coterie.syntax import tree_of
 
 EXACT = ("coterie", "torch", "transformers", "tokenizers", "numpy")
 """Packages of which another version may compute something else."""

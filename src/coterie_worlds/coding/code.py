@@ -32,7 +32,6 @@ from pydantic import Field
 from coterie.environments.talk import Talk
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Reply, Scene
-from coterie.sandbox import encode, written
 from coterie_worlds.coding.cooperation import parsed
 from coterie_worlds.coding.problems import (
     Problem,
@@ -46,6 +45,7 @@ from coterie_worlds.coding.problems import (
     whole,
 )
 from coterie_worlds.coding.problems.base import ProgrammingTask, quote
+from coterie_worlds.sandbox import encode, written
 
 LONGEST_TEST = 1000
 """Maximum characters of a test's line that are read."""

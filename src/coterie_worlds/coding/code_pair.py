@@ -38,7 +38,6 @@ from coterie.environments.talk import Example, Talk, marked
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.environment import Lesson
 from coterie.kernel.scene import Prompt, Scene
-from coterie.sandbox import judged
 from coterie_worlds.coding.cooperation import AUX, UNUSED, Scheme, read, used
 from coterie_worlds.coding.problems import (
     Problem,
@@ -52,6 +51,7 @@ from coterie_worlds.coding.problems import (
     whole,
 )
 from coterie_worlds.coding.problems.base import ProgrammingTask, quote
+from coterie_worlds.sandbox import judged
 
 BEST = 4.0
 """Maximum reward of a turn."""

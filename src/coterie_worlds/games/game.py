@@ -23,11 +23,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from coterie.environments.programs import RunsPrograms
 from coterie.environments.talk import Example, Talk
 from coterie.kernel.scene import Reply, Scene
-from coterie.sandbox import runs
 from coterie_worlds.coding.problems import program_of
+from coterie_worlds.programs import RunsPrograms
+from coterie_worlds.sandbox import runs
 
 ILLEGAL = 0.2
 """Penalty of a malformed reply or an illegal move."""

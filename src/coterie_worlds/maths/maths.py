@@ -26,13 +26,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
 from coterie.environments.talk import Example, Talk, marked
 from coterie.kernel.environment import Lesson, Split
 from coterie.kernel.episode import Log
 from coterie.kernel.scene import Prompt, Reply, Scene
-from coterie.sandbox import runs
 from coterie_worlds.coding.problems import program_of
 from coterie_worlds.maths import procedural
 from coterie_worlds.maths.calculator import calculate
@@ -40,6 +38,8 @@ from coterie_worlds.maths.equal import alike, same
 from coterie_worlds.maths.procedural import MathsProblem, mistaken, steps
 from coterie_worlds.maths.questions import Questions
 from coterie_worlds.maths.replies import stated, worked
+from coterie_worlds.programs import RunsPrograms
+from coterie_worlds.sandbox import runs
 
 REASONER, TOOL, JUDGE = "reasoner", "tool", "judge"
 LONGEST_QUOTE = 2000

@@ -15,11 +15,11 @@ from coterie.kernel.episode import Asked, Rewarded
 from coterie.kernel.play import Play, Sampling
 from coterie.kernel.scene import Reply
 from coterie.kernel.team import Team
-from coterie.sandbox.backends import missing
-from coterie.sandbox.plain import decode
 from coterie_worlds.coding.code import LONGEST_TEST, Code, case_of, disagreement
 from coterie_worlds.coding.problems import Problem, embedded, program_of
 from coterie_worlds.coding.problems.formats import instrumented
+from coterie_worlds.sandbox.backends import missing
+from coterie_worlds.sandbox.plain import decode
 from tests.toys import one, run, scripted
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
@@ -232,7 +232,7 @@ def test_without_a_golden_solution_the_tester_earns_validity_alone():
 
 def test_a_replay_runs_no_program_again(monkeypatch):
     cursor = play(TASK, ("def f(x):\n    return x", RIGHT), (SOLUTION, RIGHT))
-    monkeypatch.setattr("coterie.sandbox.pool", None)
+    monkeypatch.setattr("coterie_worlds.sandbox.pool", None)
     again = Cursor(Code(), TASK, 0, recorded=cursor.events)
     assert run(again.advance()) is None
     assert again.events == cursor.events

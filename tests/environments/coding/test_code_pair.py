@@ -21,11 +21,11 @@ from coterie.kernel.cursor import Cursor
 from coterie.kernel.episode import Asked, Noted, Rewarded
 from coterie.kernel.play import Sampling
 from coterie.kernel.scene import Reply
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding import code_pair
 from coterie_worlds.coding.code_pair import EXAMPLE, EXAMPLES, CodePair, expert_edits
 from coterie_worlds.coding.problems import Problem, embedded, program_of
 from coterie_worlds.coding.problems.formats import instrumented
+from coterie_worlds.sandbox.backends import missing
 from tests.toys import run
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

@@ -13,12 +13,12 @@ from coterie.environments.published import data as rows_of
 from coterie.environments.published.sources import Source, source_of
 from coterie.errors import ConfigError
 from coterie.models import hub
-from coterie.sandbox import Box
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding.code import Code
 from coterie_worlds.coding.code_pair import CodePair
 from coterie_worlds.coding.problems import golds
 from coterie_worlds.coding.problems.data import BENCHMARKS, Problems
+from coterie_worlds.sandbox import Box
+from coterie_worlds.sandbox.backends import missing
 from tests.environments.coding.rows import load, problems
 from tests.environments.coding.test_problems import HUMANEVAL, MBPP, OWN, written
 from tests.test_cli import call

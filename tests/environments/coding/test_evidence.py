@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cooperation import judged, judged_generated
-from coterie.sandbox import Box, encode, pool
-from coterie.sandbox.backends import missing
-from coterie.sandbox.duet import MOST_CALLS, Duet
-from coterie.sandbox.values import is_plain, same, written
 from coterie_worlds.coding.cooperation import echo, evidence, used
 from coterie_worlds.coding.cooperation.replaced import argument, earlier, empty, nothing, other
 from coterie_worlds.coding.cooperation.watched import watched
+from coterie_worlds.sandbox import Box, encode, pool
+from coterie_worlds.sandbox.backends import missing
+from coterie_worlds.sandbox.duet import MOST_CALLS, Duet
+from coterie_worlds.sandbox.values import is_plain, same, written
 
 isolated = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
 BOX = Box()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from coterie.kernel.environment import SPLITS
-from coterie.sandbox import Box, judged
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding.code_pair import CodePair
 from coterie_worlds.coding.problems import Problem, verdict_of, whole
 from coterie_worlds.coding.problems.mutate import mutations
+from coterie_worlds.sandbox import Box, judged
+from coterie_worlds.sandbox.backends import missing
 from tests.environments.coding import rows
 from tests.environments.coding.test_code_pair import play
 

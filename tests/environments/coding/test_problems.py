@@ -22,12 +22,12 @@ from coterie.environments.published import sources
 from coterie.errors import ConfigError
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.scene import Reply
-from coterie.sandbox.plain import NotPlain, decode, encode
-from coterie.sandbox.values import is_plain, same
 from coterie_worlds.coding.code import Code
 from coterie_worlds.coding.code_pair import CodePair
 from coterie_worlds.coding.problems import Problem, embedded, formats, program_of, right
 from coterie_worlds.coding.problems.mutate import mutations
+from coterie_worlds.sandbox.plain import NotPlain, decode, encode
+from coterie_worlds.sandbox.values import is_plain, same
 from tests.environments.coding.rows import load, problems
 
 # embedded ---------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def only(data: str) -> Problem:
     ids=["humaneval", "mbpp", "apps", "apps-call", "contests", "own"],
 )
 def test_each_set_is_told_by_its_columns_and_its_solution_passes(row, tmp_path):
-    from coterie.sandbox.backends import missing
+    from coterie_worlds.sandbox.backends import missing
 
     problem = only(written(tmp_path / "rows.jsonl", row))
     assert problem.solution
@@ -253,8 +253,8 @@ def test_problems_of_ones_own_have_no_demonstrations(tmp_path):
 
 
 def solved(problem: Problem, program: str) -> bool:
-    from coterie.sandbox import Box
     from coterie_worlds.coding.problems import examine
+    from coterie_worlds.sandbox import Box
     from tests.toys import run
 
     class Scene:

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from coterie.sandbox.duet import Exchange, PartnerAnswer
 from coterie_worlds.coding.cooperation.replaced import beside, given_back, other_of_its_type
 from coterie_worlds.coding.cooperation.undone import Shares, ends_of, is_mask, neighbours
+from coterie_worlds.sandbox.duet import Exchange, PartnerAnswer
 
 
 def played(answer: object, result: object, args: tuple = ([1, 2],)) -> Exchange:

@@ -15,10 +15,10 @@ from coterie.kernel.environment import SPLITS
 from coterie.kernel.episode import ChatMessage, Rewarded
 from coterie.kernel.scene import Reply
 from coterie.models.rendering import Renderer, as_text
-from coterie.sandbox.backends import missing
 from coterie_worlds.games.plan_path import PlanPath
 from coterie_worlds.games.sokoban import Sokoban
 from coterie_worlds.games.sudoku import Sudoku
+from coterie_worlds.sandbox.backends import missing
 from tests.environments.games import players
 from tests.toys import run, tiny
 

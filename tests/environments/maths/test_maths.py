@@ -13,7 +13,6 @@ from coterie.kernel.cursor import Cursor, perform_inline
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.episode import Noted
 from coterie.kernel.scene import Reply, role_of
-from coterie.sandbox.backends import missing
 from coterie_worlds.maths.calculator import value, written
 from coterie_worlds.maths.maths import CALCULATE, Maths
 from coterie_worlds.maths.procedural import (
@@ -28,6 +27,7 @@ from coterie_worlds.maths.procedural import (
     steps,
     straight_on,
 )
+from coterie_worlds.sandbox.backends import missing
 from tests.toys import run
 
 SIX = MathsProblem("t", "train", query="2 + 2 * 2", answer="6", kind="sum", expression="2 + 2 * 2")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coterie.sandbox import Box, calls, judged, runs
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding.problems import right
 from coterie_worlds.coding.problems.formats import instrumented
+from coterie_worlds.sandbox import Box, calls, judged, runs
+from coterie_worlds.sandbox.backends import missing
 from tests.sandbox.security.attacks import ATTACKS, Attack
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))
@@ -88,7 +88,7 @@ def test_whole_programs_are_contained_too(program: str, status: str):
 
 def test_the_environment_holds_no_secret(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    from coterie.sandbox.worker import SandboxWorker
+    from coterie_worlds.sandbox.worker import SandboxWorker
 
     worker = SandboxWorker(Box())
     worker.begin()
@@ -175,7 +175,7 @@ def test_an_ordinary_user_can_use_it_too():
         "import sys, types; sys.path[:0] = sys.argv[1:]\n"
         "package = types.ModuleType('coterie'); package.__path__ = [sys.argv[1] + '/coterie']\n"
         "sys.modules['coterie'] = package\n"
-        "from coterie.sandbox import Box, calls, judged, runs\n"
+        "from coterie_worlds.sandbox import Box, calls, judged, runs\n"
         "box = Box(time_s=5.0).json()\n"
         f"print(calls(box, {LOOK!r}, [['f', []]]))\n"
         "ends = runs(box, 'import os\\nos._exit(int(input()))', [str(code) for code in range(0, 256, 5)])\n"

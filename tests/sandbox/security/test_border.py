@@ -8,11 +8,11 @@ from textwrap import indent
 
 import pytest
 
-from coterie.sandbox import Box, calls, judged, runs
-from coterie.sandbox.backends import missing
-from coterie.sandbox.border import FAILURES
 from coterie_worlds.coding.problems import tried
 from coterie_worlds.coding.problems.formats import instrumented
+from coterie_worlds.sandbox import Box, calls, judged, runs
+from coterie_worlds.sandbox.backends import missing
+from coterie_worlds.sandbox.border import FAILURES
 from tests.sandbox.security.test_attacks import MANY
 
 pytestmark = pytest.mark.skipif(bool(missing("bubblewrap")), reason=missing("bubblewrap"))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from coterie.sandbox.border import parsed
-from coterie.sandbox.plain import NotPlain, encode
-from coterie.sandbox.values import SEQUENCES, TABLES, canonical, same, written
 from coterie_worlds.coding.cooperation.replaced import empty
+from coterie_worlds.sandbox.border import parsed
+from coterie_worlds.sandbox.plain import NotPlain, encode
+from coterie_worlds.sandbox.values import SEQUENCES, TABLES, canonical, same, written
 
 DEEPEST = 8
 """Maximum levels of packing that are looked into."""

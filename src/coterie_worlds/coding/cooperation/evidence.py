@@ -31,11 +31,6 @@ from functools import partial
 from typing import Any
 
 from coterie.kernel.calls import InThread
-from coterie.sandbox import REMEMBERED, Box, pool, same
-from coterie.sandbox.border import Message
-from coterie.sandbox.duet import Duet, Exchange
-from coterie.sandbox.remembered import by_itself
-from coterie.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 from coterie.seeds import seed_of
 from coterie_worlds.coding.cooperation.echo import echoes, turned
 from coterie_worlds.coding.cooperation.reading import AUX, catches
@@ -43,6 +38,11 @@ from coterie_worlds.coding.cooperation.replaced import DISABLED, IDLE, OTHERS, R
 from coterie_worlds.coding.cooperation.runs import FEWEST, PairRun, Site, enough
 from coterie_worlds.coding.cooperation.undone import Undone
 from coterie_worlds.coding.cooperation.watched import Sites, watched
+from coterie_worlds.sandbox import REMEMBERED, Box, pool, same
+from coterie_worlds.sandbox.border import Message
+from coterie_worlds.sandbox.duet import Duet, Exchange
+from coterie_worlds.sandbox.remembered import by_itself
+from coterie_worlds.sandbox.values import SEQUENCES, TABLES, acting, canonical, written
 
 MOST_TOLD = 1 << 20
 """Maximum characters that the two say to each other in all tests: beyond, nothing is paid."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from coterie.kernel.calls import InThread
-from coterie.sandbox.syntax import tree_of
+from coterie.syntax import tree_of
 
 Scheme = Literal["fallback", "decorator", "coordinator", "strategy"]
 LONGEST_SOURCE = 20_000

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
-from coterie.sandbox.border import Message
-from coterie.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting, canonical
+from coterie_worlds.sandbox.border import Message
+from coterie_worlds.sandbox.values import BYTES, SEQUENCES, SETS, TABLES, acting, canonical
 
 Place = tuple[int | None, ...]
 """The way to a part of a value: the number of each item, or None, which stands for every item of a kind."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coterie.sandbox import same
-from coterie.sandbox.duet import Exchange
+from coterie_worlds.sandbox import same
+from coterie_worlds.sandbox.duet import Exchange
 
 ENOUGH = 0.25
 """Share of the passed tests that aux has to decide: less is an exception, not how the two work."""

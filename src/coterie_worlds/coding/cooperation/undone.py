@@ -1,6 +1,6 @@
 """Detects work that main undoes: what aux wrote in another way, or put on top, so that main can take it off again.
 
-Values are JSON, as `coterie.sandbox.encode` writes them.
+Values are JSON, as `coterie_worlds.sandbox.encode` writes them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from coterie.sandbox import same
-from coterie.sandbox.duet import Exchange
-from coterie.sandbox.values import acting, canonical
 from coterie_worlds.coding.cooperation.replaced import (
     OTHERS,
     Replacement,
@@ -22,6 +19,9 @@ from coterie_worlds.coding.cooperation.replaced import (
     other_of_its_type,
 )
 from coterie_worlds.coding.cooperation.runs import FEWEST, Site, enough
+from coterie_worlds.sandbox import same
+from coterie_worlds.sandbox.duet import Exchange
+from coterie_worlds.sandbox.values import acting, canonical
 
 if TYPE_CHECKING:
     from coterie_worlds.coding.cooperation.evidence import Evidence

@@ -19,7 +19,7 @@ from coterie.errors import CallError, Unavailable
 from coterie.kernel.calls import InThread
 from coterie.kernel.environment import Task
 from coterie.kernel.scene import JSON, Reply, Scene
-from coterie.sandbox import Answer, calls, judged, runs, same, written
+from coterie_worlds.sandbox import Answer, calls, judged, runs, same, written
 
 FENCE = re.compile(r"[ \t]*(`{3,}(?!`)|~{3,}(?!~))([^`]*)")
 READS_INPUT = re.compile(r"\b(?:input|stdin|fileinput)\b|\b(?:open|read)\(0")

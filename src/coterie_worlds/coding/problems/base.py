@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from coterie.environments.programs import RunsPrograms
 from coterie.environments.published.plays import PlaysData
 from coterie.kernel.environment import Split
-from coterie.sandbox import Box
 from coterie_worlds.coding.problems import LONGEST_SHOWN, Problem, embedded
 from coterie_worlds.coding.problems.data import Problems
+from coterie_worlds.programs import RunsPrograms
+from coterie_worlds.sandbox import Box
 
 
 class ProgrammingTask(PlaysData, RunsPrograms):

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 from coterie.environments.published.data import LONGEST_REASON, Benchmark, Reader
 from coterie.environments.published.sources import Row
 from coterie.kernel.safe import one_line
-from coterie.sandbox import Box
 from coterie_worlds.coding.problems import Problem, golds
 from coterie_worlds.coding.problems.formats import format_of
 from coterie_worlds.coding.problems.mutate import mutations
+from coterie_worlds.sandbox import Box
 
 MUTANTS = 4
 MBPP = "hub:google-research-datasets/mbpp#full"

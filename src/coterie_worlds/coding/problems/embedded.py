@@ -20,9 +20,9 @@ from random import Random
 from typing import Any, Literal
 
 from coterie.kernel.environment import Split, split_of
-from coterie.sandbox import encode
 from coterie.seeds import seed_of
 from coterie_worlds.coding.problems import Problem
+from coterie_worlds.sandbox import encode
 
 Kind = Literal["list", "string", "number"]
 CASES = 8

@@ -21,8 +21,8 @@ from typing import Any
 
 from coterie.environments.published.data import Unfit, told_by
 from coterie.environments.published.sources import Row
-from coterie.sandbox import encode
 from coterie_worlds.coding.problems import Problem
+from coterie_worlds.sandbox import encode
 
 LONGEST_TESTS = 64 << 20
 """Maximum bytes of a row's tests, if they come packed."""

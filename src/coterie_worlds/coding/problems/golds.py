@@ -18,9 +18,9 @@ from pathlib import Path
 
 from coterie.environments.published.data import LONGEST_REASON
 from coterie.kernel.safe import one_line
-from coterie.sandbox import Box
-from coterie.sandbox.backends import missing
 from coterie_worlds.coding.problems import Problem, ProgramVerdict, judge, question, verdict_of
+from coterie_worlds.sandbox import Box
+from coterie_worlds.sandbox.backends import missing
 
 VERSION = 2
 """Version of the outcomes that are kept."""

@@ -21,8 +21,8 @@ import sys
 import time
 from _signal import SIGKILL, SIGXCPU, SIGXFSZ  # pyright: ignore[reportMissingImports]  # signal itself starts slowly
 
-from coterie.sandbox import program
-from coterie.sandbox.wire import dumps, loads
+from coterie_worlds.sandbox import program
+from coterie_worlds.sandbox.wire import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import _operator
 
-from coterie.sandbox.plain import SPLIT
+from coterie_worlds.sandbox.plain import SPLIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coterie.sandbox.border import FAILURES, Message
-from coterie.sandbox.values import acting
-from coterie.sandbox.worker import SandboxWorker
+from coterie_worlds.sandbox.border import FAILURES, Message
+from coterie_worlds.sandbox.values import acting
+from coterie_worlds.sandbox.worker import SandboxWorker
 
 MOST_MESSAGES = 100_000
 """Maximum number of messages of one trial."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from coterie.sandbox.plain import ACTING, DEEPEST, LARGEST_BITS, TYPES
+from coterie_worlds.sandbox.plain import ACTING, DEEPEST, LARGEST_BITS, TYPES
 
 FLOAT_BITS = 1024
 """Number of bits from which on an integer is larger than any float."""

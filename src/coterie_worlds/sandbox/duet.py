@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from coterie.sandbox.border import FAILURES, Message
-from coterie.sandbox.remote import NAMING, OPERATIONS, PASSED, PLAIN
-from coterie.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
-from coterie.sandbox.values import acting, same
-from coterie.sandbox.worker import SandboxWorker
+from coterie_worlds.sandbox.border import FAILURES, Message
+from coterie_worlds.sandbox.remote import NAMING, OPERATIONS, PASSED, PLAIN
+from coterie_worlds.sandbox.trial import DEEPEST, MOST_TIMEOUTS, TOO_MUCH, call_of
+from coterie_worlds.sandbox.values import acting, same
+from coterie_worlds.sandbox.worker import SandboxWorker
 
 MOST_CALLS = 1_000
 """Maximum number of calls of one test."""

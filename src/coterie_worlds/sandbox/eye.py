@@ -6,7 +6,7 @@ the program's own expressions. Code outside interprets them, see `cooperation/`.
 
 from __future__ import annotations
 
-from coterie.sandbox.plain import NotPlain, encode
+from coterie_worlds.sandbox.plain import NotPlain, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

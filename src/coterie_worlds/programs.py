@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from coterie import sandbox
 from coterie.kernel.environment import Environment
 from coterie.kernel.scene import JSON
-from coterie.sandbox import Backend, Box
+from coterie_worlds import sandbox
+from coterie_worlds.sandbox import Backend, Box
 
 
 class RunsPrograms(Environment):

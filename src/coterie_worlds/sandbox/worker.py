@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from coterie.errors import Unavailable
-from coterie.sandbox.backends import Box, Started, start
-from coterie.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, ended, parsed, read
+from coterie_worlds.sandbox.backends import Box, Started, start
+from coterie_worlds.sandbox.border import LONGEST_MESSAGE, MALFORMED, Message, ended, parsed, read
 
 GRACE_S = 2.0
 """Seconds that a keeper may take beyond the time of its program before its sandbox is killed."""

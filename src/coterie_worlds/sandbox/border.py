@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable, Collection
 from typing import Any
 
-from coterie.sandbox.remote import OPERATIONS
-from coterie.sandbox.values import is_plain
+from coterie_worlds.sandbox.remote import OPERATIONS
+from coterie_worlds.sandbox.values import is_plain
 
 LONGEST_MESSAGE = 500
 """Maximum number of characters of a failure's message."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coterie.sandbox.backends import Box
+    from coterie_worlds.sandbox.backends import Box
 
 MOUNTS = Path("/proc/self/mounts")
 WANTED = ("memory", "pids", "cpu")

@@ -20,14 +20,14 @@ from typing import Any
 from coterie.errors import ConfigError, Unavailable
 from coterie.kernel.calls import InThread
 from coterie.kernel.once import Once
-from coterie.sandbox.backends import BACKENDS, Backend, Box, missing
-from coterie.sandbox.border import Message
-from coterie.sandbox.cgroups import level
-from coterie.sandbox.plain import encode
-from coterie.sandbox.remembered import ResultCache, decided
-from coterie.sandbox.trial import MOST_TIMEOUTS, Trial, outcome
-from coterie.sandbox.values import same, written
-from coterie.sandbox.worker import SandboxPool, SandboxWorker
+from coterie_worlds.sandbox.backends import BACKENDS, Backend, Box, missing
+from coterie_worlds.sandbox.border import Message
+from coterie_worlds.sandbox.cgroups import level
+from coterie_worlds.sandbox.plain import encode
+from coterie_worlds.sandbox.remembered import ResultCache, decided
+from coterie_worlds.sandbox.trial import MOST_TIMEOUTS, Trial, outcome
+from coterie_worlds.sandbox.values import same, written
+from coterie_worlds.sandbox.worker import SandboxPool, SandboxWorker
 
 __all__ = [
     "BACKENDS",

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from coterie.errors import ConfigError, Unavailable
-from coterie.sandbox import cgroups, eye, keeper, plain, program, remote, syscalls, wire
+from coterie_worlds.sandbox import cgroups, eye, keeper, plain, program, remote, syscalls, wire
 
 Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -258,7 +258,8 @@ def _code() -> str:
         f"for name, code in marshal.loads(binascii.a2b_base64({packed!r})):\n"
         "    sys.modules[name] = module = type(sys)(name)\n"
         "    exec(code, module.__dict__)\n"
-        "    setattr(sys.modules.setdefault('coterie.sandbox', type(sys)('coterie.sandbox')), name[16:], module)\n"
+        "    package, _, short = name.rpartition('.')\n"
+        "    setattr(sys.modules.setdefault(package, type(sys)(package)), short, module)\n"
         "module.main()"
     )
 

@@ -18,10 +18,10 @@ import os
 import sys
 from _collections import deque  # pyright: ignore[reportMissingImports]
 
-from coterie.sandbox.eye import Eye
-from coterie.sandbox.plain import NotPlain, decode, encode
-from coterie.sandbox.remote import PLAIN, Things
-from coterie.sandbox.wire import dumps, loads
+from coterie_worlds.sandbox.eye import Eye
+from coterie_worlds.sandbox.plain import NotPlain, decode, encode
+from coterie_worlds.sandbox.remote import PLAIN, Things
+from coterie_worlds.sandbox.wire import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from coterie.bench import Say
-from coterie.sandbox import Box
-from coterie.sandbox.worker import SandboxPool
+from coterie_worlds.sandbox import Box
+from coterie_worlds.sandbox.worker import SandboxPool
 
 MANY = 20_000
 ROUND = 200

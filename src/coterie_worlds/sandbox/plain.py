@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _collections import OrderedDict, defaultdict, deque  # pyright: ignore[reportMissingImports]
 
-from coterie.sandbox.wire import dumps
+from coterie_worlds.sandbox.wire import dumps
 
 TYPE_CHECKING = False  # typing itself takes longer to import than the rest
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from coterie.sandbox.border import Message
-from coterie.sandbox.syntax import tree_of
+from coterie.syntax import tree_of
+from coterie_worlds.sandbox.border import Message
 
 MOST_BYTES = 64 << 20
 LONGEST_PROGRAM = 20_000
