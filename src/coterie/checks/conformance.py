@@ -31,7 +31,7 @@ from coterie.checks.rehearsal import REWARD_RANGE, never_asked, out_of_range, re
 from coterie.checks.splits import how_many_differ, wrong_tasks
 from coterie.errors import ConfigError, EnvError
 from coterie.kernel import calls
-from coterie.kernel.cursor import Cursor, PlayBug, perform_inline
+from coterie.kernel.cursor import Cursor, PlayBug
 from coterie.kernel.environment import SPLITS, Environment, Split, Task
 from coterie.kernel.episode import LOGS, Asked, Horizon, LoggedPrompt, check_seen, text_of
 from coterie.kernel.loops import aside, drive
@@ -302,7 +302,7 @@ def _play(environment: Environment, task: Task, hand: Hand, watch: Patience) -> 
 async def _outside(limit_s: float, function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
     """Makes a call as a run does: what may crash does so elsewhere; a thread would look like one that play started."""
     if isinstance(function, calls.InThread):
-        return await perform_inline(function, args)
+        return await calls.perform_inline(function, args)
     return await calls.run(function, args, limit_s)
 
 

@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from coterie.errors import EnvError
-from coterie.kernel.cursor import Cursor, Perform
+from coterie.kernel.calls import Perform
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import LoggedPrompt, text_of
 from coterie.kernel.loops import drive

@@ -15,11 +15,9 @@ from __future__ import annotations
 import asyncio
 import types
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from operator import attrgetter
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from coterie.errors import CallError, EnvError, ExternalEffect, Unavailable
 from coterie.kernel import calls
@@ -43,21 +41,13 @@ from coterie.kernel.episode import (
     path_of,
 )
 from coterie.kernel.mistakes import place_in_code, recognised, said
+from coterie.kernel.recording import Recording
 from coterie.kernel.safe import one_line
 from coterie.kernel.scene import JSON, Effect, Prompt, Reply, Scene, role_of
+from coterie.kernel.snapshots import Turns
 from coterie.kernel.watchdog import Stuck, Watch
 from coterie.seeds import seed_of
 
-Perform = Callable[[Callable[..., JSON], tuple[JSON, ...]], Awaitable[JSON]]
-"""A function that runs a call live; it raises CallError or Unavailable."""
-E = TypeVar("E", Asked, Rewarded)
-VALUES = {Asked: attrgetter("prompts", "max_tokens", "stop"), Rewarded: attrgetter("role", "point", "value", "name")}
-"""The fields that a replay compares, for the two kinds of events that are most frequent in it."""
-SETTLED = {str, int, float, bool, bytes, type(None), Reply}
-"""Types of values that cannot change."""
-CHANGING = {list, dict, set}
-"""Types of values that are changed in place."""
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.GeneratorType, types.CoroutineType)
 LONGEST_EPISODE = 2000
 """Maximum number of decision points of an episode. An episode with more is taken for a loop that replies keep going."""
 MOST_AT_ONCE = 256
@@ -78,87 +68,9 @@ class PlayBug(Exception):
         return PlayBug, (str(self), self.log), self.__dict__
 
 
-async def perform_inline(function: Callable[..., JSON], args: tuple[JSON, ...]) -> JSON:
-    """Runs a call at once, without a time limit; what it raises becomes a CallError."""
-    try:
-        return function(*args)
-    except Unavailable:
-        raise
-    except Exception as error:  # whatever a tool raises is data for `play`
-        raise CallError(type(error).__name__, str(error)) from error
-
-
 @types.coroutine
 def _suspend(event: Asked | Called) -> Generator[Asked | Called, Any, Any]:
     return (yield event)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A snapshot of an episode at the beginning of a turn.
-
-    events, points: how many there were. state: the state of `play`. The other fields are those of the cursor.
-    """
-
-    events: int
-    points: int
-    spoke: dict[str, tuple[int, dict[str, Reply]]]
-    external: bool
-    overlong: str
-    chance: tuple[Any, ...] | None
-    state: dict[str, Any]
-
-
-def _copied(state: dict[str, Any], memo: dict[int, Any] | None = None) -> dict[str, Any]:
-    """A deep copy of a state.
-
-    Args:
-        memo: as in `copy.deepcopy`: by the id of an object, the object that stands for it in the copy.
-
-    Raises:
-        EnvError: the state contains something that cannot be copied, or that the copy would share with it.
-    """
-    if all(map(_settled, state.values())):
-        return dict(state)
-    for name, value in state.items():
-        if isinstance(value, FUNCTIONS):
-            raise EnvError(f"scene.state.{name} is a function, whose variables cannot be copied: keep data")
-    try:
-        return deepcopy(state, memo)
-    except (TypeError, RecursionError, AttributeError) as error:
-        raise EnvError(f"scene.state cannot be copied: {type(error).__name__}: {error}; keep data") from error
-
-
-def _put(kept: dict[str, Any], state: dict[str, Any]) -> None:
-    """Sets a state to the kept values.
-
-    Lists, dicts and sets are changed in place, because variables of `play` from before its turns may refer to them.
-    """
-    places = {
-        name: state[name]
-        for name, value in kept.items()
-        if type(value) in CHANGING and type(state.get(name)) is type(value)
-    }
-    if not len({id(value) for value in places.values()}) == len({id(kept[name]) for name in places}) == len(places):
-        places = {}  # two names share one value, now or in what was kept: it is not known which of them `play` uses
-    memo = {id(kept[name]): value for name, value in places.items()}
-    for name, value in places.items():
-        whole = kept[name]
-        value.clear()
-        if isinstance(value, dict):
-            value.update((deepcopy(key, memo), deepcopy(item, memo)) for key, item in whole.items())
-        elif isinstance(value, list):
-            value.extend(deepcopy(item, memo) for item in whole)
-        else:
-            value.update(deepcopy(item, memo) for item in whole)
-    after = _copied(kept, memo)
-    state.clear()
-    state.update(after)
-
-
-def _settled(value: object) -> bool:
-    """Returns True if nothing in a value can change: most states are cells and texts, and need no copy."""
-    return type(value) in SETTLED or (type(value) in (tuple, frozenset) and all(map(_settled, value)))  # pyright: ignore
 
 
 class Cursor:
@@ -171,7 +83,7 @@ class Cursor:
         seed: int,
         *,
         name: str = "0",
-        perform: Perform = perform_inline,
+        perform: calls.Perform = calls.perform_inline,
         recorded: tuple[Event, ...] = (),
         parent: tuple[str, int] | None = None,
         trial: bool = False,
@@ -191,22 +103,14 @@ class Cursor:
         self.seed = seed
         self.id = name
         self._perform = perform
-        self._recorded = recorded
         self._parent = parent
         self._trial = trial
         self._watch = watch or Watch()
-        self._events: list[Event] = []
+        self._past = Recording(f"play of task {task.id}", recorded)
         self._roles = frozenset(environment.roles)
         self._spoke: dict[str, tuple[int, dict[str, Reply]]] = {}
         """Latest replies of each role: their point, and the replies by speaker."""
-        self._points: list[int] = []
-        self._state: types.SimpleNamespace | None = None
-        self._kept: list[_Kept] = []
-        """A snapshot of each turn of the first loop over `scene.turns`, if `play` has declared its state."""
-        self._loops = 0
-        self._late = ""
-        self._from: _Kept | None = None
-        """The snapshot with which a replay starts; None once it has been used."""
+        self._turns = Turns()
         self._turn = -1
         self._external = False
         self._ended = False
@@ -221,16 +125,16 @@ class Cursor:
     @property
     def events(self) -> tuple[Event, ...]:
         """All events so far, from the episode's beginning."""
-        return tuple(self._events)
+        return tuple(self._past.events)
 
     def since(self, point: int) -> tuple[Event, ...]:
         """Returns the events from a decision point on."""
-        return tuple(self._events[self._points[point] :])
+        return tuple(self._past.events[self._past.points[point] :])
 
     @property
     def log(self) -> Log:
         """The branch as a log; with a parent, only what came after the fork."""
-        events = self.events[len(self._recorded) :] if self._parent else self.events
+        events = self.events[len(self._past.recorded) :] if self._parent else self.events
         return Log(self.id, self.task.id, self.seed, events, self._parent)
 
     async def advance(self) -> Point | None:
@@ -278,7 +182,7 @@ class Cursor:
                     "scene.ask, scene.ask_all (roles that speak at once) and scene.call only"
                 )
             returned = await self._run_call(event)
-            self._events.append(returned)
+            self._past.events.append(returned)
             if returned.error is None:
                 given = returned.value
             else:
@@ -300,7 +204,7 @@ class Cursor:
         if set(replies) != set(self._open.roles):
             raise ValueError(f"asked {sorted(self._open.roles)}, answered {sorted(replies)}")
         self._answer = Answered(dict(replies), chance)
-        self._events.append(self._answer)
+        self._past.events.append(self._answer)
         self._apply(self._answer)
 
     @property
@@ -316,10 +220,10 @@ class Cursor:
             branch: extends the id, so that what is drawn on the fork is drawn by seeds of its own.
             trial: it raises Unavailable before a call with an external effect.
         """
-        if self._coroutine is None and self._recorded:
+        if self._coroutine is None and self._past.recorded:
             raise ValueError("a fork is forked once it stands at its point: advance it first")
         wanted = self.asked if at is None else at
-        if not 0 <= wanted < len(self._points):
+        if not 0 <= wanted < len(self._past.points):
             raise ValueError(f"no decision point {wanted} in this episode")
         fork = Cursor(
             self.environment,
@@ -327,17 +231,17 @@ class Cursor:
             self.seed,
             name=f"{self.id}/{branch}",
             perform=self._perform,
-            recorded=tuple(self._events[: self._points[wanted] + 1]),
+            recorded=tuple(self._past.events[: self._past.points[wanted] + 1]),
             parent=(self.id, wanted),
             trial=trial,
             watch=self._watch,
         )
-        fork._begin(self, bisect_right(self._kept, self._points[wanted], key=attrgetter("events")) - 1)
+        fork._begin(self, bisect_right(self._turns.kept, self._past.points[wanted], key=attrgetter("events")) - 1)
         return fork
 
     def replays(self) -> Iterator[Cursor]:
         """Yields cursors that replay all that was: from the beginning, then from every turn whose state was kept."""
-        for turn in range(-1, len(self._kept)):
+        for turn in range(-1, len(self._turns.kept)):
             again = Cursor(self.environment, self.task, self.seed, recorded=self.events, watch=self._watch)
             again._begin(self, turn)
             yield again
@@ -346,10 +250,8 @@ class Cursor:
         """Takes all that was before a turn from another cursor of the episode; -1: nothing."""
         if turn < 0:
             return
-        self._late = f", in a branch that began with turn {turn}: what passes from turn to turn must be in scene.state"
-        self._kept, kept = other._kept[:turn], other._kept[turn]
-        self._from = kept
-        self._events, self._points = other._events[: kept.events], other._points[: kept.points]
+        kept = self._turns.take(other._turns, turn)
+        self._past.take(other._past, kept.events, kept.points, turn)
         self._spoke, self._external, self._overlong = dict(kept.spoke), kept.external, kept.overlong
 
     def _start(self) -> Coroutine[Any, Any, None]:
@@ -379,7 +281,7 @@ class Cursor:
         place = place_in_code(error, self.environment)
         if isinstance(error, CallError) and error.place:
             place += f", in a call of {error.place}"
-        place += self._late
+        place += self._past.late
         return PlayBug(f"{play} raised {said(error)} ({place})", whole)
 
     # What the scene calls.
@@ -394,7 +296,7 @@ class Cursor:
                 f"play of task {self.task.id} asked {len(prompts)} prompts at once, more than {MOST_AT_ONCE}; bound "
                 "what a model's words decide"
             )
-        if len(self._points) >= LONGEST_EPISODE:
+        if len(self._past.points) >= LONGEST_EPISODE:
             raise EnvError(
                 f"play of task {self.task.id} has more than {LONGEST_EPISODE} decision points; bound its loops"
             )
@@ -405,12 +307,11 @@ class Cursor:
                 f"play asked with max_tokens = {max_tokens!r} and stop = {stop}; a whole number of at least 1 token, "
                 "no empty stop"
             )
-        asked = self._again(Asked, prompts, max_tokens, stop) or Asked(
+        asked = self._past.again(Asked, prompts, max_tokens, stop) or Asked(
             {role: logged(prompt) for role, prompt in prompts.items()}, max_tokens, stop
         )
-        self._points.append(len(self._events))
         self._say(asked)
-        replayed = self._next_recorded()
+        replayed = self._past.next_recorded()
         if replayed is None:
             replies = await _suspend(asked)
         else:
@@ -425,7 +326,7 @@ class Cursor:
         called = Called(calls.named(function), as_json(list(args), "arguments"), effect)
         self._say(called)
         self._external |= effect == "external"
-        replayed = self._next_recorded()
+        replayed = self._past.next_recorded()
         if replayed is None:
             if self._trial and effect == "external":
                 raise ExternalEffect(f"{called.function} would change the world")
@@ -437,35 +338,22 @@ class Cursor:
         return as_json(replayed.value, "result")
 
     def state(self, first: dict[str, Any]) -> types.SimpleNamespace:
-        if self._state is not None or len(self._events) > (self._from.events if self._from else 0):
-            raise EnvError("scene.state comes once, before anything is said")
-        self._state = types.SimpleNamespace(**_copied(first))
-        return self._state
+        return self._turns.declare(first, len(self._past.events))
 
     def first_turn(self, limit: int) -> int:
-        self._loops += limit > 0
-        if self._from is None or not limit:
-            return 0
-        if self._from.chance is not None:
-            self._scene.rng.setstate(self._from.chance)
-        if self._state is not None:
-            _put(self._from.state, vars(self._state))
-        self._from = None
-        return len(self._kept)
+        return self._turns.begin(limit, self._scene.rng)
 
     def turn(self, number: int) -> None:
         self._turn = number
-        if self._state is not None and self._loops == 1:  # another loop numbers its turns anew
-            self._kept.append(
-                _Kept(
-                    len(self._events),
-                    len(self._points),
-                    dict(self._spoke),
-                    self._external,
-                    self._overlong,
-                    self._scene.chance.getstate() if self._scene.chance else None,
-                    _copied(vars(self._state)),
-                )
+        if self._turns.kept_here:
+            past, chance = self._past, self._scene.chance
+            self._turns.keep(
+                events=len(past.events),
+                points=len(past.points),
+                spoke=dict(self._spoke),
+                external=self._external,
+                overlong=self._overlong,
+                chance=chance.getstate() if chance else None,
             )
         self._say(TurnBegan(number))
 
@@ -473,7 +361,7 @@ class Cursor:
         value = checked_number(value, f"the reward '{name}' of {role or 'the team'}", LARGEST_REWARD)
         name = one_line(checked_text(name, "a reward's name"))
         speaker, point = (None, None) if role is None else self._rewarded(role, name)
-        again = self._again(Rewarded, speaker, point, value, name)
+        again = self._past.again(Rewarded, speaker, point, value, name)
         self._say(again or Rewarded(speaker, point, value, name))
 
     def outcome(self, solved: bool, reason: str) -> None:
@@ -506,51 +394,21 @@ class Cursor:
         return speakers[0], point
 
     def _whereabouts(self) -> str:
-        """Returns a text that says which piece of `play` runs: after which answer or call."""
-        told = next((event for event in reversed(self._events) if isinstance(event, Answered | Returned)), None)
-        since = "from its beginning"
-        if isinstance(told, Answered):
-            roles = ", ".join(f"'{role}'" for role in sorted(told.replies))
-            since = f"after the answer of role {roles} at point {self.asked}"
-        elif told is not None:
-            called = next(event for event in reversed(self._events) if isinstance(event, Called))
-            since = f"after the call of {called.function} that followed point {self.asked}"
-        return f"play of task {self.task.id}, episode {self.id}, {since},"
+        """Returns a text that says which piece of `play` runs."""
+        return f"play of task {self.task.id}, episode {self.id}, {self._past.whereabouts()},"
 
     @property
     def asked(self) -> int:
         """Number of the latest decision point, -1 before the first."""
-        return len(self._points) - 1
-
-    def _again(self, kind: type[E], *values: object) -> E | None:
-        """Returns the recorded event if a replay says the same, so that it need not be built again; else None."""
-        at = len(self._events)
-        if at < len(self._recorded):
-            event = self._recorded[at]
-            if isinstance(event, kind) and VALUES[kind](event) == values:
-                return event
-        return None
+        return len(self._past.points) - 1
 
     def _say(self, event: Event) -> None:
-        if self._state is not None and not self._kept and not isinstance(event, TurnBegan | Ended):
+        turns = self._turns
+        if turns.state is not None and not turns.kept and not isinstance(event, TurnBegan | Ended):
             raise EnvError(f"play says {event} before its first turn; with scene.state, all is said in scene.turns")
         if self._ended and not isinstance(event, Noted | Rewarded):
             raise EnvError(f"play goes on after the outcome with {event}; return after scene.succeed() or scene.fail()")
-        at = len(self._events)
-        if at < len(self._recorded) and self._recorded[at] is not event and self._recorded[at] != event:
-            raise EnvError(
-                f"play of task {self.task.id} is not deterministic: event {at} was {self._recorded[at]}, "
-                f"and is {event} when replayed; it may depend on its settings, task, scene.rng and the scene only"
-                + self._late
-            )
-        self._events.append(event)
-
-    def _next_recorded(self) -> Event | None:
-        at = len(self._events)
-        if at == len(self._recorded) or at > len(self._recorded):
-            return None
-        self._events.append(self._recorded[at])
-        return self._recorded[at]
+        self._past.add(event)
 
     def _apply(self, answer: Answered) -> None:
         spoke: dict[str, dict[str, Reply]] = {}
@@ -582,8 +440,4 @@ class Cursor:
         self._open = None
         if not self._ended:
             self.outcome(False, NO_OUTCOME)
-        if len(self._events) < len(self._recorded):
-            raise EnvError(
-                f"play of task {self.task.id} is not deterministic: it ended before event "
-                f"{len(self._events)}, {self._recorded[len(self._events)]}, of the replayed log"
-            )
+        self._past.check_end()

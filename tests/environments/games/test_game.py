@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coterie import load_config
 from coterie.checks.conformance import check
 from coterie.errors import ConfigError
-from coterie.kernel.cursor import Cursor, perform_inline
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS
 from coterie.kernel.episode import ChatMessage, Rewarded
 from coterie.kernel.scene import Reply
@@ -27,7 +27,7 @@ TOLD = {"brief": False, "max_tokens": 400}
 
 
 def played(world, task, hand) -> Cursor:
-    cursor = Cursor(world, task, 0, perform=perform_inline)
+    cursor = Cursor(world, task, 0)
 
     async def go():
         while (point := await cursor.advance()) is not None:
@@ -89,7 +89,7 @@ def test_a_small_model_is_shown_right_answers_to_boards_that_are_no_tasks(game):
         world.shown(task, world.begin(task)) for split in SPLITS for task in (world.task(split, i) for i in range(60))
     }
     assert not drawn & {told for told, _ in world.examples(world.roles[0])}
-    cursor = Cursor(world, world.task("train", 0), 0, perform=perform_inline)
+    cursor = Cursor(world, world.task("train", 0), 0)
     point = run(cursor.advance())
     roles = [message.role for message in point.asked.prompts[world.roles[0]]]
     assert roles == ["system", *["user", "assistant"] * 4, "user"]

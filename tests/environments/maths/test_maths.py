@@ -9,7 +9,7 @@ import pytest
 from coterie import load_config
 from coterie.checks.conformance import check
 from coterie.errors import ConfigError
-from coterie.kernel.cursor import Cursor, perform_inline
+from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import SPLITS, split_of
 from coterie.kernel.episode import Noted
 from coterie.kernel.scene import Reply, role_of
@@ -34,7 +34,7 @@ SIX = MathsProblem("t", "train", query="2 + 2 * 2", answer="6", kind="sum", expr
 
 
 def played(world: Maths, task: MathsProblem, *turns: dict[str, str]):
-    cursor, left, seen = Cursor(world, task, 0, perform=perform_inline), iter(turns), []
+    cursor, left, seen = Cursor(world, task, 0), iter(turns), []
 
     async def go():
         while (point := await cursor.advance()) is not None:
@@ -336,7 +336,7 @@ def test_silence_is_no_agreement_and_what_was_cut_no_answer():
     world = Maths()
     assert world.answer_of(Reply("reasoner", "answer 6", "length")) == ""
     assert world.answer_of(Reply("reasoner", "answer 6")) == "6"
-    cursor = Cursor(world, SIX, 0, perform=perform_inline)
+    cursor = Cursor(world, SIX, 0)
     run(cursor.advance())
     cursor.answer({"reasoner": Reply("reasoner", "answer 6"), "tool": Reply("tool", "calc 6", "length")})
     point = run(cursor.advance())  # the tool said nothing, so they do not agree
@@ -353,7 +353,7 @@ def test_the_end_of_a_long_reply_is_what_others_see():
 def test_whether_they_agreed_is_noted():
     for tool, agreed in (("calc 6", 1.0), ("calc 7", 0.0)):
         says = {"reasoner": "answer 6", "tool": tool}
-        cursor = Cursor(Maths(max_turns=1), SIX, 0, perform=perform_inline)
+        cursor = Cursor(Maths(max_turns=1), SIX, 0)
         point = run(cursor.advance())
         cursor.answer({who: Reply(role_of(who), says[who]) for who in point.roles})
         run(cursor.advance())
