@@ -12,8 +12,9 @@ and never more. s is the board before a reply and s' the board after it:
     proposer = w(s') - 1     - 0.2 [...]        of a proposal, which is only imagined
     team     = 1 when the board is solved, once
 
-The planner's rewards add up to the value of the last board, whatever the path. The proposer's rewards are never above
-0. So no list of moves, however long, earns more than a solution. With `dense = false` only the team is rewarded.
+A game may set a higher penalty than 0.2, where a legal reply can lose more than that. The planner's rewards add up to
+the value of the last board, whatever the path. The proposer's rewards are never above 0. So no list of moves, however
+long, earns more than a solution. With `dense = false` only the team is rewarded.
 """
 
 from __future__ import annotations
@@ -181,7 +182,11 @@ class Game(RunsPrograms):
     def local(self, role: str, task: Any, before: Any, after: Any, legal: bool) -> float:
         """Returns a role's reward for a reply, by the formula of the module's docstring."""
         was = self.worth(task, before) if role == PLANNER else 1.0
-        return self.worth(task, after) - was - (0.0 if legal else ILLEGAL)
+        return self.worth(task, after) - was - (0.0 if legal else self.penalty(task))
+
+    def penalty(self, task: Any) -> float:
+        """Returns the penalty of a malformed reply or an illegal move."""
+        return ILLEGAL
 
     def sight(self) -> str:
         """Returns a sentence that tells the planner what it sees, if that is not everything."""

@@ -27,7 +27,7 @@ from coterie.kernel.environment import Lesson, Split, Task, split_of
 from coterie.kernel.scene import Prompt, Reply
 from coterie.seeds import seed_of
 from coterie_worlds.games.cells import cells_by_name, name
-from coterie_worlds.games.game import PLANNER, PROPOSER, SOLVED, Game
+from coterie_worlds.games.game import ILLEGAL, PLANNER, PROPOSER, SOLVED, Game
 from coterie_worlds.games.grids import Grid, candidates, canonical, clash, drawn, peers
 
 FEWEST: dict[int, int] = {4: 4, 9: 22}
@@ -149,6 +149,16 @@ class Sudoku(Game):
         right = sum(digit == wanted for digit, wanted in filled)
         wrong = sum(digit not in (0, wanted) for digit, wanted in filled)
         return (right - wrong) / len(filled)
+
+    def penalty(self, task: Puzzle) -> float:
+        """Returns the penalty of an illegal reply; where a reply is one digit, more than any digit can lose.
+
+        With few cells to fill, a guess would otherwise earn less than a reply that is none, and a small model learns
+        to say nothing that can be wrong.
+        """
+        if self.brief or self.long:
+            return ILLEGAL
+        return ILLEGAL + 2 / task.grid.count(0)
 
     def ended(self, task: Puzzle, board: Grid) -> str:
         """Returns SOLVED if every cell is right, else nothing."""

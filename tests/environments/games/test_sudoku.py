@@ -1,7 +1,7 @@
 """sudoku: puzzles with one solution, givens that stay, splits by what puzzles have in common."""
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -261,3 +261,21 @@ def test_a_digit_alone_goes_into_the_first_cell_that_is_shown_and_several_go_now
         assert world.move(task, task.grid, Reply("planner", text)) == (task.grid, False)
     assert world.move(task, task.grid, Reply("planner", "3", "length")) == (task.grid, False)
     assert Sudoku(brief=False, max_tokens=400).move(task, task.grid, Reply("planner", "3")) == (task.grid, False)
+
+
+@pytest.mark.parametrize("role", ["proposer", "planner"])
+@pytest.mark.parametrize("givens", [12, 14, 15])
+def test_where_a_reply_is_one_digit_any_guess_earns_more_than_what_is_none(role, givens):
+    """A reply that could not be wrong paid best to a model that mostly is, and it learned to say 5, then 6."""
+    world = Sudoku(brief=False, max_tokens=4, givens=givens)
+    task = world.task("train", 0)
+    empty = [cell for cell, digit in enumerate(task.grid) if not digit]
+    for digits in product(range(5), repeat=len(empty)):
+        board = list(task.grid)
+        for cell, digit in zip(empty, digits, strict=True):
+            board[cell] = digit
+        earned = {}
+        for text in ("1", "2", "3", "4", "5", "0", "", "one", "b1"):
+            after, legal = world.move(task, tuple(board), Reply(role, text))
+            earned.setdefault(legal, []).append(world.local(role, task, tuple(board), after, legal))
+        assert max(earned[False]) < min(earned[True]), (digits, earned)
