@@ -2,12 +2,14 @@
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from coterie.config.resolve import load_config
 from coterie.config.settings import TrainConfig
+from coterie.config.toml import flags
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 
@@ -204,6 +206,29 @@ def test_the_resolved_config_gives_the_same_run(tmp_path):
     second = load_config(file)
     assert second == first
     assert second.toml() == first.toml()
+
+
+def test_every_value_that_is_no_default_says_who_set_it(tmp_path):
+    file = tmp_path / "team.toml"
+    file.write_text('[environment]\nname = "errand"\n\n[train]\nsteps = 7\n[policies."*"]\nmodel = "smollm2"\n')
+    config = load_config(file, ["train.eval_every=3", *flags({"lr": 1e-3})])
+    told = {line.partition(" =")[0]: line.partition("  # ")[2] for line in config.explained().splitlines()}
+    assert told["steps"] == f"{file}:5"
+    assert told["model"] == f"{file}:7"
+    assert told["eval_every"] == "--set train.eval_every=3"
+    assert told["lr"] == "--lr 0.001"
+    assert told["horizon"] == "Errand.recommended"
+    assert told["kind"].startswith("135 million parameters: ")
+    assert told["rank"] == "adapters of this size learned where it was tried"
+    assert told["clerk"] == "an adapter a role over one base, so that roles can differ"
+    assert told["weight_decay"] == told["people"] == ""
+    assert tomllib.loads(config.explained()) == tomllib.loads(config.toml())
+
+
+def test_who_set_a_value_cannot_set_another():
+    config = load_config("plan_path", ["train.steps=5"])
+    config = replace(config, origins={"train.steps": "x\nseed = 7\r\u2028[train]\x1b[2J"})
+    assert tomllib.loads(config.explained())["train"]["seed"] == 0
 
 
 def test_a_policy_is_named_so_that_it_can_be_a_folder():

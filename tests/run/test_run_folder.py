@@ -70,7 +70,7 @@ def test_a_new_run_says_how_it_was_made_and_nothing_is_left_aside(made, monkeypa
     first, blank, *rest = (made.folder / "config.toml").read_text().split("\n")
     assert first == f"# coterie train {made.folder}/config.toml"
     assert blank == ""
-    assert "\n".join(rest) == config().toml()
+    assert "\n".join(rest) == config().explained()
     assert made.config.tables() == config().tables()
     told = about(made)
     assert told["exact"] == EXACT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -243,7 +243,7 @@ class Config:
 
     trackers: the settings of each tracker, by its name in this config. names: for each table with a `name`, the name as
     it was written. remarks: notes for the user, one line each. chosen: defaults that fit what is trained, each with its
-    reason, one line each.
+    reason, one line each. origins: who set a setting, by its path; one that is not there has its class's default.
     """
 
     environment: Environment
@@ -261,6 +261,7 @@ class Config:
     names: Mapping[str, str]
     remarks: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Returns all resolved settings as plain data, without those that have no effect."""
@@ -286,6 +287,10 @@ class Config:
     def toml(self) -> str:
         """Returns the resolved config as a TOML file that gives the same run."""
         return to_toml(self.tables())
+
+    def explained(self) -> str:
+        """Returns the same file, with a comment behind each value that is no default of its class: who set it."""
+        return to_toml(self.tables(), origins=self.origins)
 
     def servers(self) -> Iterator[str]:
         """Yields a line for each server that will be asked, with the variable whose key it is sent."""

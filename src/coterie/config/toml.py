@@ -39,11 +39,17 @@ class ConfigSource:
         places: Mapping[str, str],
         folder: Path | None = None,
         defaults: frozenset[tuple[str, str]] = frozenset(),
+        origins: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.folder = folder
         self._places = places
         self._defaults = defaults
+        self._origins = places if origins is None else origins
+
+    def origins(self) -> dict[str, str]:
+        """Returns who set each setting, by its path: the line of a file, an option, or who recommends it."""
+        return {path: self._origins.get(path, "") or "given" for path in _paths(self.data)}
 
     def table(self, path: str) -> Mapping[str, Any]:
         """Returns the content of a table, such as `train` or `trackers.mine`."""
@@ -56,11 +62,14 @@ class ConfigSource:
         """Returns True if a setting was written by a person, and is nobody's default."""
         return key in self.table(table) and (table, key) not in self._defaults
 
-    def with_defaults(self, tables: Mapping[str, Mapping[str, Any]], where: str) -> ConfigSource:
+    def with_defaults(
+        self, tables: Mapping[str, Mapping[str, Any]], where: str, reasons: Mapping[str, str] | None = None
+    ) -> ConfigSource:
         """Returns these settings, with defaults where they have none; each setting of a policy counts by itself.
 
         Args:
             where: who says so, for messages.
+            reasons: why, by the path of a setting or of the table that it stands in.
         """
         names = {**self.data, **tables}
         merged = {name: {**tables.get(name, {}), **self.data.get(name, {})} for name in names}
@@ -70,17 +79,27 @@ class ConfigSource:
                 merged["policies"][name] = _filled(policy, theirs)
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         places = {f"{name}.{key}": where for name, key in added}
-        return ConfigSource(merged, {**places, **self._places}, self.folder, self._defaults | added)
+        written = set(_paths(self.data))
+        why = {f"{path}.": reason for path, reason in (reasons or {}).items()}
+        origins = {
+            path: next((reason for start, reason in why.items() if f"{path}.".startswith(start)), where)
+            for path in _paths(tables)
+            if path not in written
+        }
+        return ConfigSource(
+            merged, {**places, **self._places}, self.folder, self._defaults | added, {**origins, **self._origins}
+        )
 
     def spread(self, names: Sequence[str]) -> ConfigSource:
         """Returns these settings, with [policies."*"] written to each of some policies, and none of that name."""
         policies = dict(self.data.get("policies", {}))
         every = policies.pop(EVERY)
-        places = dict(self._places)
+        places, origins = dict(self._places), dict(self._origins)
         for name in names:
             policies[name] = {**policies.get(name, {}), **every}
-            places |= {f"policies.{name}.{key}": places.get(f"policies.{EVERY}.{key}", "") for key in every}
-        return ConfigSource({**self.data, "policies": policies}, places, self.folder, self._defaults)
+            for known in (places, origins):
+                known |= {f"policies.{name}.{key}": known.get(f"policies.{EVERY}.{key}", "") for key in every}
+        return ConfigSource({**self.data, "policies": policies}, places, self.folder, self._defaults, origins)
 
     def place(self, path: str, told: str | None = None) -> str:
         """Returns `file:line: ` of a dotted key, else of a key in it, else of the table around it, or "".
@@ -249,7 +268,7 @@ def _lines(text: str) -> dict[str, int]:
     lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[([\w.\- \"]+)\]", line):
+        if header := re.match(r"\s*\[([\w.\-* \"]+)\]", line):
             table = header[1].replace(" ", "").replace('"', "")
             lines.setdefault(table, number)
         elif key := re.match(r"\s*([\w.\-\"]+)\s*=", line):
@@ -258,19 +277,36 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def to_toml(tables: Mapping[str, Any], path: str = "") -> str:
-    """Returns tables of numbers, strings, booleans and lists as TOML; None is left out."""
+def _paths(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yields the path of every value in tables, which is no table itself."""
+    for key, value in tables.items():
+        whole = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping):
+            yield from _paths(value, whole)
+        else:
+            yield whole
+
+
+def to_toml(tables: Mapping[str, Any], path: str = "", origins: Mapping[str, str] | None = None) -> str:
+    """Returns tables of numbers, strings, booleans and lists as TOML; None is left out.
+
+    Args:
+        origins: comments behind values, by their paths.
+    """
     lines: list[str] = []
     plain = {key: value for key, value in tables.items() if not isinstance(value, dict) and value is not None}
     if path and (plain or not tables):
         lines.append(f"[{path}]")
-    lines += [f"{_bare(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    for key, value in plain.items():
+        origin = one_line((origins or {}).get(f"{path}.{key}", ""))[:LONGEST]
+        written = f"{_bare(key)} = {json.dumps(value, ensure_ascii=False)}"
+        lines.append(f"{written}  # {origin}" if origin else written)
     if lines:
         lines.append("")
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, value in tables.items():
         if isinstance(value, dict) and (value or not path):
-            text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key))
+            text += to_toml(value, f"{path}.{_bare(key)}" if path else _bare(key), origins)
     return text
 
 

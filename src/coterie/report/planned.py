@@ -25,8 +25,7 @@ def try_out(config: Config, old: Run | None = None, progress: Callable[[str], No
         CoterieError: what would stop the run at its beginning.
     """
     config = resolved(config, old)
-    chosen = [f"chosen: {choice}" for choice in config.chosen]
-    yield _comment("\n".join([*config.remarks, *chosen])) + config.toml()
+    yield _comment("\n".join(config.remarks)) + config.explained()
     progress("predicting memory and time")
     plans = plan(config)
     yield _comment("\n\n".join([*map(planned_text, plans), total_text(plans, config)]))

@@ -476,8 +476,7 @@ def _appending(file: Path) -> IO[str]:
 
 
 def _whole_config(config: Config, folder: Path) -> str:
-    chosen = "".join(f"# chosen: {one_line(choice)}\n" for choice in config.chosen)
-    return f"# {one_line(command('train', folder / 'config.toml'))}\n{chosen}\n{config.toml()}"
+    return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.explained()}"
 
 
 def title_of(tables: Mapping[str, Any]) -> str:
