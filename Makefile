@@ -33,6 +33,11 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
+quick: setup ## lint, and the fast tests of what differs from the last commit: seconds
+	$(BIN)/ruff format --check --quiet src benchmarks tests
+	$(BIN)/ruff check --quiet src benchmarks tests
+	$(BIN)/python -m tests.reached | xargs --no-run-if-empty $(BIN)/pytest -n 2 --maxfail 3
+
 test: setup ## the tests: CPU, offline, three minutes on two idle cores
 	$(BIN)/pytest -n 2
 

@@ -3,13 +3,13 @@ who runs the tests may ignore some, as nohup does, and what ignores them is a te
 
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
-import torch
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-torch.set_num_threads(1)
 CACHE = tempfile.TemporaryDirectory(prefix="coterie-tests-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # what is kept in the usual place is a person's own
 os.environ["XDG_CONFIG_HOME"] = str(Path(CACHE.name) / "config")
@@ -26,6 +26,16 @@ settings.register_profile(
 )
 """For `make mutants`: a mutant is killed by a failure; to shrink it takes minutes and tells nothing more."""
 LONGEST = ("test_every_command_and_python_block", "test_demo", "test_fsdp", "test_trackers", "test_five_whole_models")
+
+
+def pytest_collection_finish():
+    """Sets the threads of torch where something has imported it: a test of plain numbers needs none."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+one_thread = pytest.fixture(pytest_collection_finish, autouse=True, name="one_thread")
+"""For torch that a test itself has imported."""
 
 
 def pytest_collection_modifyitems(items):

@@ -3,25 +3,16 @@
 python -m tests.test_reading
 """
 
-import ast
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 from coterie.registry import ALGORITHMS
-from tests.test_docs import ROOT
-
-SRC = ROOT / "src"
-
-
-def imported(file: Path) -> set[Path]:
-    """Returns the files of the project that a file imports."""
-    found: set[Path] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = (node.module, *(f"{node.module}.{name.name}" for name in node.names))
-            found |= {path for name in names if (path := SRC / f"{name.replace('.', '/')}.py").exists()}
-    return found
+from tests.reached import ROOT, SRC, imported, reached
 
 
 def to_read(file: Path) -> dict[str, int]:
@@ -42,6 +33,26 @@ def by_algorithm() -> dict[str, dict[str, int]]:
     return {module.rpartition(".")[2]: to_read(SRC / f"{module.replace('.', '/')}.py") for module in modules}
 
 
+STEP = """
+import sys, pathlib
+from coterie import load_config, train
+sets = ["train.steps=1", "train.eval_tasks=4", "train.tasks_per_step=1", "eval.tasks=4", "train.mute_every=0"]
+train(load_config("plan_path", sets), pathlib.Path(sys.argv[1]))
+files = [pathlib.Path(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
+ours = [file for file in files if str(file).startswith(sys.argv[2])]
+print(len(ours), sum(len(file.read_text().splitlines()) for file in ours))
+"""
+"""A program that prints the modules of ours that one step of plan_path loads, and their lines."""
+
+
+def of_a_step(folder: Path) -> tuple[int, int]:
+    """Returns how many modules a step of plan_path loads, and their lines."""
+    words = [sys.executable, "-c", STEP, str(folder / "run"), str(SRC)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+    modules, lines = map(int, told.split())
+    return modules, lines
+
+
 def test_what_an_algorithm_is_made_of_is_found():
     assert set(to_read(SRC / "coterie/algorithms/rae.py")) == {
         "coterie/algorithms/episodic.py", "coterie/algorithms/rae.py", "coterie/sampling/episodes.py"
@@ -52,8 +63,25 @@ def test_an_algorithm_can_be_read_before_it_is_changed():
     assert median(sum(files.values()) for files in by_algorithm().values()) <= 300
 
 
+@pytest.mark.slow
+def test_a_step_loads_what_it_needs(tmp_path):
+    """No sandbox, no server, no memory: a step of plan_path uses none of them."""
+    modules, lines = of_a_step(tmp_path)
+    assert modules > 100, "or it looked at nothing"
+    assert lines <= 20_000
+
+
+def test_quick_runs_the_tests_of_what_has_changed():
+    files = {SRC / "coterie/kernel/snapshots.py", SRC / "coterie/kernel/cursor.py"}
+    found = {str(test.relative_to(ROOT)) for test in reached(files)}
+    assert {"tests/kernel/test_cursor.py", "tests/environments/test_tally.py"} <= found
+    assert "tests/algorithms/test_credit.py" not in found
+
+
 if __name__ == "__main__":
     totals = {name: sum(files.values()) for name, files in by_algorithm().items()}
     for name, files in by_algorithm().items():
         sys.stdout.write(f"{name}: {totals[name]}: {', '.join(f'{file} {lines}' for file, lines in files.items())}\n")
     sys.stdout.write(f"median: {median(totals.values()):.0f}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        sys.stdout.write("a step of plan_path: {} modules, {:,} lines\n".format(*of_a_step(Path(folder))))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from pydantic import Field
 
 from coterie.kernel.environment import Environment
 from coterie.kernel.scene import JSON
-from coterie_worlds import sandbox
-from coterie_worlds.sandbox import Backend, Box
+
+if TYPE_CHECKING:
+    from coterie_worlds.sandbox import Box
+
+Backend = Literal["bubblewrap", "process"]
 
 
 class RunsPrograms(Environment):
@@ -29,6 +34,8 @@ class RunsPrograms(Environment):
 
     def limits(self) -> Box:
         """Returns the sandbox's settings."""
+        from coterie_worlds.sandbox import Box
+
         return Box(self.sandbox, time_s=self.time_s, memory_mb=self.memory_mb)
 
     def runs_programs(self) -> bool:
@@ -38,13 +45,19 @@ class RunsPrograms(Environment):
     def ready(self) -> None:
         """Raises ConfigError: programs cannot be isolated here as asked."""
         if self.runs_programs():
-            sandbox.check(self.limits())
+            from coterie_worlds.sandbox import check
+
+            check(self.limits())
 
     def isolation(self) -> str:
         """Returns the sandbox and its level of isolation, in words; nothing if no programs run."""
         if not self.runs_programs():
             return ""
-        return f"{self.sandbox}; {sandbox.level()}" if self.sandbox == "bubblewrap" else self.sandbox
+        if self.sandbox != "bubblewrap":
+            return self.sandbox
+        from coterie_worlds.sandbox import level
+
+        return f"{self.sandbox}; {level()}"
 
     def remarks(self) -> tuple[str, ...]:
         """Returns a warning if nothing keeps programs apart."""

@@ -17,7 +17,8 @@ import torch
 from coterie import Environment, load_config, train
 from coterie.algorithms.at_grpo import ATGRPO
 from coterie.engines.lean import Lean
-from coterie.engines.remote import RemoteConfig, RemoteEngine, RemotePolicy
+from coterie.engines.remote import RemoteEngine, RemotePolicy
+from coterie.engines.remote_config import RemoteConfig
 from coterie.engines.scripted import ScriptedEngine
 from coterie.engines.transformers import TransformersConfig, TransformersEngine
 from coterie.errors import EngineError, Unavailable

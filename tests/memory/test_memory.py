@@ -18,11 +18,11 @@ from coterie.engines.scripted import ScriptedEngine
 from coterie.errors import ConfigError
 from coterie.kernel.episode import ChatMessage
 from coterie.kernel.play import Play
-from coterie.memory.evolve import FinishedEpisode, evolve, threshold
+from coterie.memory.evolve import evolve, threshold
 from coterie.memory.hygiene import MARKUP, near_duplicates, sanitised, source
 from coterie.memory.recall import PREFACE, Recall, rendered
 from coterie.memory.retrieval import Index, overlap
-from coterie.memory.store import STORE, Entry, MemoryConfig, Store
+from coterie.memory.store import STORE, Entry, FinishedEpisode, MemoryConfig, Store
 from tests.toys import TEAM, Number, Toy, counting, run
 
 ON = MemoryConfig.model_validate({"mode": "on", "relevance": 0.3, "mask": 1e-9})

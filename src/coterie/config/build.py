@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from coterie.config.settings import SHARED, UNTRAINED, LoraConfig, PastConfig, PolicyConfig, RuntimeConfig
 from coterie.config.toml import ConfigSource
-from coterie.engines.remote import RemoteConfig
+from coterie.engines.remote_config import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
 from coterie.kernel.environment import SPLITS, Environment, Settings
 from coterie.kernel.mistakes import check_answers, check_written, count_of, raised_at, said

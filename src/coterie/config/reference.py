@@ -14,7 +14,7 @@ from coterie.config.settings import (
     SFTConfig,
     TrainConfig,
 )
-from coterie.engines.remote import RemoteConfig
+from coterie.engines.remote_config import RemoteConfig
 from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import LONGEST_S, Engine
 from coterie.kernel.environment import Environment, Settings

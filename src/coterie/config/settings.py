@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from coterie.config.toml import to_toml
-from coterie.engines.remote import RemoteConfig
+from coterie.engines.remote_config import RemoteConfig
 from coterie.kernel.algorithm import Algorithm
 from coterie.kernel.engine import EngineConfig
 from coterie.kernel.environment import Environment, Settings

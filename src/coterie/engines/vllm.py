@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from coterie.engines.remote import check_private
+from coterie.engines.remote_config import check_private
 from coterie.engines.vllm_server import SILENT, VLLMServer
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 from coterie.kernel.engine import Engine, EngineConfig, FrontName, Request

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from coterie.engines.remote import HERE
+from coterie.engines.remote_config import HERE
 from coterie.errors import ConfigError, EngineError, Unavailable, first_line
 
 T = TypeVar("T")

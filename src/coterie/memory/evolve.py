@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from statistics import fmean
 
@@ -13,7 +13,7 @@ from coterie.kernel.environment import Environment, Task
 from coterie.kernel.episode import Log
 from coterie.memory.hygiene import leaks, sanitised, source
 from coterie.memory.recall import Recall
-from coterie.memory.store import ENOUGH, LOW_TWICE, Entry, MemoryConfig, State, Store
+from coterie.memory.store import ENOUGH, LOW_TWICE, Entry, FinishedEpisode, MemoryConfig, State, Store
 
 Z95 = 1.96
 LONGEST_KEY, LONGEST_TEXT = 512, 800
@@ -27,22 +27,6 @@ RATE, MOST_AT_ONCE = 0.2, 5
 BASELINE_RATE = 0.1
 WEAK, FORGOTTEN = -0.8, 200
 """The strength, and the iterations without use, at which an entry goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedEpisode:
-    """A finished episode, as memory sees it.
-
-    shown: entries by role, as their ids. did: what each role that acted did, in the environment's words.
-    score: in [0, 1].
-    """
-
-    id: str
-    task: Task
-    masked: bool
-    score: float
-    shown: Mapping[str, tuple[str, ...]]
-    did: Mapping[str, str]
 
 
 def told_by(environment: Environment, recall: Recall, task: Task, log: Log) -> FinishedEpisode:

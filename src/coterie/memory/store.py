@@ -21,7 +21,7 @@ from typing import Literal
 
 from pydantic import Field, TypeAdapter
 
-from coterie.kernel.environment import Settings
+from coterie.kernel.environment import Settings, Task
 
 PROBATION, ENOUGH, LOW_TWICE = 3, 6, 2
 Mode = Literal["off", "on", "placebo"]
@@ -60,6 +60,22 @@ class MemoryConfig(Settings):
         if self.mode != "off":
             return {}
         return dict.fromkeys((name for name in type(self).model_fields if name != "mode"), "memory.mode = 'off'")
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEpisode:
+    """A finished episode, as memory sees it.
+
+    shown: entries by role, as their ids. did: what each role that acted did, in the environment's words.
+    score: in [0, 1].
+    """
+
+    id: str
+    task: Task
+    masked: bool
+    score: float
+    shown: Mapping[str, tuple[str, ...]]
+    did: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from coterie.checks.splits import content_of
 from coterie.errors import ConfigError, RolloutError, Unavailable
@@ -14,7 +15,9 @@ from coterie.kernel.episode import Log, Noted
 from coterie.kernel.loops import drive
 from coterie.kernel.play import Play, Sampling, Seats
 from coterie.kernel.team import Team
-from coterie.memory.recall import Recall
+
+if TYPE_CHECKING:
+    from coterie.memory.recall import Recall
 
 Z95 = 1.959964
 """The 97.5 % point of the normal distribution."""

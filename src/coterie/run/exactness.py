@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.config.settings import Config
-from coterie.engines.remote import LIMITS
+from coterie.engines.remote_config import LIMITS
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Settings
 from coterie.registry import find

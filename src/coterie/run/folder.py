@@ -25,7 +25,7 @@ from coterie.bounded import TooMuch, content, unpacked
 from coterie.config.resolve import resolve
 from coterie.config.settings import Config, TrainConfig
 from coterie.config.toml import LARGEST, ConfigSource, read
-from coterie.engines.remote import LIMITS
+from coterie.engines.remote_config import LIMITS
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split

@@ -12,8 +12,7 @@ from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
 from coterie.kernel.team import Graded, teaches
 from coterie.learning.batch import Learned
-from coterie.memory.evolve import FinishedEpisode
-from coterie.memory.store import Store
+from coterie.memory.store import FinishedEpisode, Store
 from coterie.run.evaluate import Evaluation
 from coterie.run.records import Played
 

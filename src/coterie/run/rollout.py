@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from statistics import fmean
+from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.config.settings import Config
 from coterie.errors import ConfigError, EngineError, Unavailable
@@ -15,11 +16,13 @@ from coterie.kernel.front import Budget
 from coterie.kernel.group import Collected
 from coterie.kernel.loops import drive
 from coterie.kernel.play import Play
-from coterie.memory.recall import Recall
 from coterie.run.records import Played
 from coterie.seeds import seed_of
 
-Recalls = Callable[[int], Recall | None]
+if TYPE_CHECKING:
+    from coterie.memory.recall import Recall
+
+Recalls: TypeAlias = "Callable[[int], Recall | None]"
 """A function from a step to what roles remember in its rollout."""
 
 

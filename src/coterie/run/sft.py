@@ -34,9 +34,9 @@ from coterie.learning.learner import LocalLearner
 from coterie.learning.loss import PolicyGradient
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.learning.policy import Policy
-from coterie.memory.evolve import FinishedEpisode, evolve, told_by
+from coterie.memory.evolve import evolve, told_by
 from coterie.memory.recall import Recall
-from coterie.memory.store import MemoryConfig, Store
+from coterie.memory.store import FinishedEpisode, MemoryConfig, Store
 from coterie.models.files import POLICIES
 from coterie.models.load import Model, load_model, prepare, save_model
 from coterie.models.rendering import Renderer

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coterie import ram
 from coterie.checks.rehearsal import rehearse
@@ -27,8 +27,6 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, tell
 from coterie.kernel.team import count_tasks, route
 from coterie.kernel.tracker import Tracker
-from coterie.memory.evolve import evolve, told_by
-from coterie.memory.recall import Recall
 from coterie.run.ablation import Ablation, Change
 from coterie.run.credit import credited
 from coterie.run.evaluate import evaluate_team
@@ -53,6 +51,9 @@ from coterie.run.room import GB, Room
 from coterie.run.trackers import Trackers, of_config
 from coterie.run.weights import TeamModels
 from coterie.seeds import seed_of
+
+if TYPE_CHECKING:
+    from coterie.memory.recall import Recall
 
 LOSSES = 3
 """Number of times in a row that the learner's process ends after the same checkpoint until the run ends too."""
@@ -433,11 +434,15 @@ def _recall(config: Config, progress: Progress, seed: int = 0, *, training: bool
     """Returns what roles remember now; None if they have no memory."""
     if config.memory.mode == "off":
         return None
+    from coterie.memory.recall import Recall
+
     return Recall(progress.memory, config.memory, training, seed)
 
 
 def _remember(config: Config, progress: Progress, recall: Recall, collected: Sequence[Played]) -> dict[str, float]:
     """Updates the memory once, after all rewards of the step are known. Returns its metrics."""
+    from coterie.memory.evolve import evolve, told_by
+
     environment = config.environment
     episodes = [
         told_by(environment, recall, task_of(environment, task.split, task.index), log)

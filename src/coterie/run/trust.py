@@ -23,7 +23,6 @@ from typing import Any
 
 from coterie.bounded import content
 from coterie.config.toml import LARGEST
-from coterie.environments.named_rewards import NAMED as NAMED_REWARDS
 from coterie.errors import CheckpointError, ConfigError, CoterieError, first_line
 from coterie.installed import starters
 from coterie.kernel.safe import command, one_line
@@ -181,6 +180,8 @@ def named(tables: Mapping[str, Any], folder: Path) -> Iterator[Mention]:
 
 def _kind(where: str, value: str, folder: Path) -> str:
     """Returns the kind of what a setting's text names, by its setting and its form; "" if it is data."""
+    from coterie.environments.named_rewards import NAMED as NAMED_REWARDS
+
     key = where.rpartition(".")[2]
     unread = key == "data" and not all(_is_read(part.strip(), folder) for part in value.split("->"))
     forms = {

@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from coterie import ram
 from coterie.config.settings import Config, PolicyConfig
-from coterie.engines.remote import PolicyServer, RemoteEngine, RemotePolicy
 from coterie.engines.routed import RoutedEngine
 from coterie.kernel.loops import Hosted
 from coterie.learning.learner import Learner
@@ -25,6 +25,9 @@ from coterie.run.folder import Run
 from coterie.run.past import PastSelves, whose
 from coterie.run.rollout import Recalls, Rollout
 from coterie.run.runtime import Local, Runtime
+
+if TYPE_CHECKING:
+    from coterie.engines.remote import RemotePolicy
 
 
 class TeamModels:
@@ -125,7 +128,11 @@ class TeamModels:
 
     def _engine(self, policies: Mapping[str, Policy], remotes: Mapping[str, RemotePolicy]) -> Hosted:
         engine = self.runtime.engine(policies, self.config.engine)
-        return Hosted(RoutedEngine(engine, RemoteEngine(remotes)) if remotes else engine)
+        if not remotes:
+            return Hosted(engine)
+        from coterie.engines.remote import RemoteEngine
+
+        return Hosted(RoutedEngine(engine, RemoteEngine(remotes)))
 
     def sync(self, version: int) -> None:
         """Has the engine take over every policy's weights; snapshots of the past are saved and drawn first."""
@@ -166,6 +173,8 @@ def _runtime(config: Config, folder: Path | None) -> Runtime:
 
 def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bool) -> RemotePolicy:
     """Returns a policy that a server plays. folder: the run's, with answers. counted: those there count as spent."""
+    from coterie.engines.remote import RemotePolicy
+
     file = f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)}.jsonl"
     answers = None if folder is None else folder / "answers" / file
     return RemotePolicy(
@@ -175,6 +184,8 @@ def _remote(name: str, policy: PolicyConfig, *, folder: Path | None, counted: bo
 
 def spending(run: Run) -> Iterator[str]:
     """Yields a line for each policy that a server plays: the calls, tokens and USD that a run has spent so far."""
+    from coterie.engines.remote import PolicyServer
+
     for name, policy in run.config.policies.items():
         if policy.kind == "remote":
             purse = PolicyServer(_remote(name, policy, folder=run.folder, counted=True)).purse

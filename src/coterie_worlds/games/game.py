@@ -26,9 +26,7 @@ from pydantic import Field, model_validator
 
 from coterie.environments.talk import Example, Talk
 from coterie.kernel.scene import Reply, Scene
-from coterie_worlds.coding.problems import program_of
 from coterie_worlds.programs import RunsPrograms
-from coterie_worlds.sandbox import runs
 
 ILLEGAL = 0.2
 """Penalty of a malformed reply or an illegal move."""
@@ -140,6 +138,9 @@ class Game(RunsPrograms):
 
     async def _printed(self, scene: Scene, reply: Reply) -> Reply:
         """Returns a program's output as if its role had said it; its status in brackets if it did not end well."""
+        from coterie_worlds.coding.problems import program_of
+        from coterie_worlds.sandbox import runs
+
         program = program_of(reply)
         (answer,) = await scene.call(runs, self.box, program, [""]) if program else [{"status": "no program"}]
         ok = answer["status"] == "ok"

@@ -23,12 +23,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from coterie.errors import ConfigError, Unavailable
+from coterie_worlds.programs import Backend
 from coterie_worlds.sandbox import cgroups, eye, keeper, plain, program, remote, syscalls, wire
 
-Backend = Literal["bubblewrap", "process"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 INSTALL = "install it (apt-get install bubblewrap), or choose a weaker one by its name: environment.sandbox = 'process'"
 FIRST_USER, USERS = 1 << 30, 1 << 29
