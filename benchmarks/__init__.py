@@ -37,6 +37,7 @@ BENCHES = {
     "notes": "selection rules with and without notes, short trainings of assistants",
     "overlap": "what rollouts that run ahead gain in time and cost in success, five seeds",
     "paper": "the three papers' comparisons with matched single agents, at equal sampled tokens, five seeds",
+    "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan_path": "the results table of plan_path: algorithms, seeds, intervals",
     "real": "teams of two adapters over a real model, and one agent in their place, five seeds",
     "roles": "what plan_path loses with a role muted, swapped or replaced by its initial policy",

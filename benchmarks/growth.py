@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
+from benchmarks.peers import save_network, words, worth
 from coterie.bench import Say
-from coterie.bench.peers import save_network, words, worth
 from coterie.bench.update import SIZES
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.safe import plain

@@ -23,7 +23,7 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.play import Play
 from coterie.kernel.scene import Reply, Scene
 from coterie.kernel.team import route
-from coterie.run.train import light_collection
+from coterie.run.garbage import light_collection
 from coterie.run.weights import TeamModels
 from coterie_worlds.games.plan_path import Maze, PlanPath, map_view, progress, walk
 

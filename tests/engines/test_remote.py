@@ -13,7 +13,7 @@ from coterie.engines import remote
 from coterie.engines.answers import Answer, Answers, Cost, Spent
 from coterie.engines.remote import LONGEST_ANSWER, RemoteEngine, RemotePolicy
 from coterie.engines.remote_config import RemoteConfig
-from coterie.engines.vllm import VLLMConfig
+from coterie.engines.vllm_config import VLLMConfig
 from coterie.errors import CheckpointError, ConfigError, EngineError, Unavailable
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import ChatMessage

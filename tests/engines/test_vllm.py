@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from coterie.engines import vllm as engine_file
-from coterie.engines.vllm import VLLMConfig, VLLMEngine, _arguments
+from coterie.engines.vllm import VLLMEngine, _arguments
+from coterie.engines.vllm_config import VLLMConfig
 from coterie.engines.vllm_server import WANTED, _options
 from coterie.errors import ConfigError, EngineError, Unavailable
 from coterie.kernel.engine import Request

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from coterie.engines import vllm as engine_file
-from coterie.engines.vllm import VLLMConfig, VLLMEngine
+from coterie.engines.vllm import VLLMEngine
+from coterie.engines.vllm_config import VLLMConfig
 from coterie.engines.vllm_server import VLLMServer, _options
 from coterie.errors import ConfigError, EngineError, Unavailable
 from coterie.kernel.loops import Hosted, drive

@@ -29,7 +29,8 @@ ray = pytest.importorskip("ray")
 from coterie.run.cluster import engine, pulse  # noqa: E402 they need it
 from coterie.run.cluster.actors import Home, Replica, Worker  # noqa: E402
 from coterie.run.cluster.engine import Pools, Replicas  # noqa: E402
-from coterie.run.cluster.runtime import Cluster, _check_there, _Share, _swept, _worker_threads  # noqa: E402
+from coterie.run.cluster.joining import check_there, swept  # noqa: E402
+from coterie.run.cluster.runtime import Cluster, _Share, _worker_threads  # noqa: E402
 from coterie.run.ranks import RankStart, packed, sendable  # noqa: E402
 
 ONE = ["team.a=x", "team.b=x", "policies.x.model=TINY", "train.steps=2", "train.tasks_per_step=2", "runtime.name=ray"]
@@ -380,7 +381,7 @@ def test_what_is_no_address_of_a_cluster_is_told_at_once(address, why):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             with pytest.raises(ConfigError, match=why):
-                _check_there(address.replace("PORT", str(server.server_address[1])))
+                check_there(address.replace("PORT", str(server.server_address[1])))
         finally:
             server.shutdown()
 
@@ -391,7 +392,7 @@ def test_what_a_run_that_was_killed_has_left_is_removed_and_nothing_else(tmp_pat
     names = [f"coterie-ray-{ended.pid}-a", f"coterie-ray-{os.getpid()}-b", "coterie-ray-c-d", "coterie-ray-9", "other"]
     for name in names:
         (tmp_path / name / "r").mkdir(parents=True)
-    _swept(tmp_path)
+    swept(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 

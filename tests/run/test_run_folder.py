@@ -24,8 +24,8 @@ from coterie.kernel.episode import Asked
 from coterie.kernel.group import Collected
 from coterie.run import checkpoints
 from coterie.run.exactness import _content, _imported, _source, exactness
-from coterie.run.files import check_free, fingerprint_of, whole, write_whole
-from coterie.run.folder import Run, new_folder
+from coterie.run.files import check_free, fingerprint_of, new_folder, whole, write_whole
+from coterie.run.folder import Run
 from coterie.run.records import Played, Progress
 from tests.toys import Agree, Toy, run
 

@@ -23,7 +23,6 @@ BENCHES = {
     "demo": "what `make demo` shows: a team of two adapters over a real model, before and after training",
     "demo_small": "what `make demo-small` shows: a team of starters before and after a few minutes of training",
     "memory": "peak memory of a demo step",
-    "peers": "trained replies per second compared with CoMLRL and TRL, on equal work",
     "plan": "memory that `coterie plan` predicts, compared with the measured memory",
     "rollout": "tokens per second compared with padded model.generate",
     "smoke": "twenty steps; fails unless success rises",

@@ -81,7 +81,7 @@ def _engines() -> list[Diagnosis]:
         try:
             at(home)
             if name == "vllm":
-                from coterie.engines.vllm import check_version
+                from coterie.engines.vllm_config import check_version
 
                 check_version()
         except ImportError as error:

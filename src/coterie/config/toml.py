@@ -49,7 +49,7 @@ class ConfigSource:
 
     def origins(self) -> dict[str, str]:
         """Returns who set each setting, by its path: the line of a file, an option, or who recommends it."""
-        return {path: self._origins.get(path, "") or "given" for path in _paths(self.data)}
+        return {path: self._origins.get(path, "") or "given" for path, _ in leaves(self.data)}
 
     def table(self, path: str) -> Mapping[str, Any]:
         """Returns the content of a table, such as `train` or `trackers.mine`."""
@@ -79,11 +79,11 @@ class ConfigSource:
                 merged["policies"][name] = _filled(policy, theirs)
         added = {(name, key) for name, table in tables.items() for key in table if key not in self.data.get(name, {})}
         places = {f"{name}.{key}": where for name, key in added}
-        written = set(_paths(self.data))
+        written = {path for path, _ in leaves(self.data)}
         why = {f"{path}.": reason for path, reason in (reasons or {}).items()}
         origins = {
             path: next((reason for start, reason in why.items() if f"{path}.".startswith(start)), where)
-            for path in _paths(tables)
+            for path, _ in leaves(tables)
             if path not in written
         }
         return ConfigSource(
@@ -277,14 +277,13 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def _paths(tables: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yields the path of every value in tables, which is no table itself."""
-    for key, value in tables.items():
-        whole = f"{path}.{key}" if path else str(key)
-        if isinstance(value, Mapping):
-            yield from _paths(value, whole)
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields every setting of a table, and of the tables in it, by its whole name."""
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{path}{key}.")
         else:
-            yield whole
+            yield f"{path}{key}", value
 
 
 def to_toml(tables: Mapping[str, Any], path: str = "", origins: Mapping[str, str] | None = None) -> str:

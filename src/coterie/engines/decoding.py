@@ -27,8 +27,8 @@ from coterie.learning.batch import common
 from coterie.learning.distribution import inverse_cdf, log_distribution, nucleus
 from coterie.learning.masks import sees_all
 from coterie.learning.policy import Policy
+from coterie.models.copies import copied
 from coterie.models.lean import LARGE, Bases, usual
-from coterie.models.load import copied
 from coterie.models.memory import GIB, free_bytes
 from coterie.models.meter import LOGIT_BYTES, LOGITS_MEMORY, Meter, at_once
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +19,7 @@ from coterie.errors import CheckpointError, ConfigError, first_line, nearest
 from coterie.installed import starter_folder, starters
 from coterie.kernel.safe import plain
 from coterie.models import attention, hub
+from coterie.models.copies import copied, fingerprint
 from coterie.models.files import ADAPTER_CONFIG, GGUF, check_size, check_there
 from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
@@ -397,40 +396,6 @@ def _find_finish(model: Model, where: str) -> Finish:
         f"{where}: models of the family '{model.family}' change their logits after the output layer in a way that is "
         "not known; it is not supported"
     )
-
-
-def copied(
-    net: PreTrainedModel,
-    weight: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
-    buffer: Callable[[torch.Tensor], torch.Tensor] = torch.clone,
-    instead: dict[int, Any] | None = None,
-) -> PreTrainedModel:
-    """Returns a network like another, whose tensors are made of that one's.
-
-    Args:
-        weight, buffer: what a weight becomes, and what does not count as one, such as the angles of RoPE.
-        instead: what each tensor has become, by id; networks that share weights share them in copies that share it.
-    """
-    instead = {} if instead is None else instead
-    for own in net.buffers():
-        instead.setdefault(id(own), buffer(own))
-    for own in net.parameters():
-        if id(own) not in instead:
-            instead[id(own)] = torch.nn.Parameter(weight(own.detach()), requires_grad=own.requires_grad)
-    return copy.deepcopy(net, dict(instead))
-
-
-def fingerprint(model: Model) -> str:
-    """Returns a digest of weights and tokenizer: what a policy begins with, wherever it was loaded from."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(model.net.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(weight.contiguous().cpu().flatten().view(torch.uint8).numpy())
-    tokenizer = model.tokenizer
-    backend = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else sorted(tokenizer.get_vocab().items())
-    shape = model.net.config.to_json_string(), sorted(model.stop_ids), model.vocabulary, model.context
-    digest.update(repr((backend, tokenizer.chat_template, shape)).encode())
-    return digest.hexdigest()[:12]
 
 
 def layers_of(net: torch.nn.Module) -> list[torch.nn.Module]:

@@ -18,9 +18,10 @@ from coterie.errors import ConfigError, first_line, nearest
 from coterie.installed import starters
 from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
+from coterie.models.copies import copied
 from coterie.models.files import check_modules
 from coterie.models.gguf import read_gguf
-from coterie.models.load import GGUF, Model, context_of, copied, located
+from coterie.models.load import GGUF, Model, context_of, located
 from coterie.models.named import NAMED
 from coterie.models.trial import check_tokenizer
 

@@ -12,23 +12,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from coterie.apart import MEMORY, Apart, Refused
-from coterie.bounded import parquet
 from coterie.errors import ConfigError, first_line, nearest
+from coterie.report.records import Record, check_trained, records_of
 from coterie.run.trust import reading
 from coterie.sampling.episodes import TEAM
 
 if TYPE_CHECKING:
     from coterie.run.folder import Run
 
-Record = Mapping[str, Any]
-LARGEST = 2 << 30
-"""Maximum number of bytes of a file, which is read whole."""
 ROLES = ("role", "agent", "agent_name", "agent_id", "agent_type", "speaker", "policy", "policy_id")
 TURNS = ("turn", "turn_id", "turn_idx", "turn_index", "step_idx", "step_index", "round")
 """Names under which users of other trainers keep the role of a reply, and its turn."""
@@ -42,14 +37,10 @@ LARGEST_GROUP = 1024
 """Maximum number of replies of a group that is looked for by its advantages."""
 LARGEST_REWARD = 1e100
 """Largest size of a number that may be a reward: squares of larger ones have no end."""
-MOST = 2_000_000
-"""Maximum number of records of a file."""
 MOST_COLUMNS = 1_000
 """Maximum number of different names in the records of a file."""
 MOST_TEXT = 256 << 20
 """Maximum number of characters of a log's prompts, with the texts put back that it keeps apart."""
-WRITER = "coterie"
-"""Name under which a log of `coterie eval` gives the version that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +99,11 @@ def read(path: Path, asked: ColumnChoice = ColumnChoice()) -> Rollouts:
         return _ours(path)
     if path.suffix == ".eval":
         raise ConfigError(f"{path}: write it as JSON first: inspect log convert {path} --to json --output-dir .")
-    records = _records(path)
+    records = records_of(path)
     if not records:
         raise ConfigError(f"{path} holds no records")
     _check_columns(path, records)
-    _check_trained(path, records[0], "info")
+    check_trained(path, records[0], "info")
     for name, (fits, reader) in FORMATS.items():
         if fits(records[0]):
             try:
@@ -143,80 +134,9 @@ def _check_columns(path: Path, records: Sequence[Record]) -> None:
             raise ConfigError(f"{path} has more than {MOST_COLUMNS:,} columns")
 
 
-def _check_trained(path: Path, record: object, key: str) -> None:
-    """Raises ConfigError if an evaluation of our own wrote a record. key: under which the record says so."""
-    told = record.get(key) if isinstance(record, dict) else None
-    if isinstance(told, dict) and WRITER in told:
-        raise ConfigError(
-            f"{path} holds episodes of `coterie eval`: nothing was trained on them, so they are in no group; audit the "
-            "run: coterie audit RUN"
-        )
-
-
 def _why(error: Exception) -> str:
     """Returns an error in few words."""
     return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
-
-
-def _records(path: Path) -> list[Record]:
-    """Returns all records of a file, which is read by its ending."""
-    try:
-        if not path.is_file():
-            raise ConfigError(f"{path} is no file" if path.exists() else f"{path} is not there")
-        if path.stat().st_size > LARGEST:
-            raise ConfigError(f"{path} has more than {LARGEST >> 30} GiB; audit a part of it")
-        if path.suffix == ".parquet":
-            return _parquet(path)
-        if path.suffix in (".pt", ".pth"):
-            return _tensors(path)
-        if path.suffix == ".json":
-            return _log(path)
-        with path.open("rb") as file:
-            return [_object(path, number, line) for number, line in enumerate(file, 1) if line.strip()]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _object(path: Path, number: int, line: bytes) -> Record:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}, line {number}: no JSON object: {first_line(error)}") from error
-    if not isinstance(record, dict):
-        raise ConfigError(f"{path}, line {number}: a record is an object, not {type(record).__name__}")
-    return record
-
-
-def _parquet(path: Path) -> list[Record]:
-    try:
-        records: list[Record] = list(islice(parquet(path), MOST + 1))
-    except ImportError as error:
-        raise ConfigError(f"{path} needs pyarrow: pip install 'coterie[data]'") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if len(records) > MOST:
-        raise ConfigError(f"{path} has more than {MOST:,} records; audit a part of it")
-    return records
-
-
-def _tensors(path: Path) -> list[Record]:
-    reader = Apart("coterie.report.tensors:samples", memory=MEMORY + 4 * path.stat().st_size)
-    try:
-        return [{"slime_sample": True, **sample} for sample in reader.ask(str(path.absolute()))]
-    except Refused as error:
-        raise ConfigError(f"{path} cannot be read as plain data: {error}") from error
-    finally:
-        reader.close()
-
-
-def _log(path: Path) -> list[Record]:
-    """Returns the samples of a log of Inspect's, whose long texts stand apart from where they are used."""
-    whole = _object(path, 1, path.read_bytes())
-    samples = whole.get("samples")
-    if "eval" not in whole or not isinstance(samples, list) or not all(isinstance(sample, dict) for sample in samples):
-        raise ConfigError(f"{path} has no eval and samples, as a log of Inspect's has")
-    _check_trained(path, whole["eval"], "packages")
-    return [{"inspect_sample": True, **sample} for sample in samples]
 
 
 # Formats.

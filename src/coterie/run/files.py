@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,9 @@ def fingerprint_of(file: Path) -> list[Any]:
     """Returns the size in bytes and the hash of a file."""
     with opened(file) as handle:
         return [os.fstat(handle.fileno()).st_size, hashlib.file_digest(handle, "sha256").hexdigest()]
+
+
+def new_folder(environment: str) -> Path:
+    """Returns the folder of a run for which none was named: runs/DATE-TIME-ENVIRONMENT."""
+    name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
+    return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"

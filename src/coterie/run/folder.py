@@ -12,10 +12,8 @@ import gzip
 import json
 import os
 import re
-import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from coterie.bounded import TooMuch, content, unpacked
 from coterie.config.resolve import resolve
 from coterie.config.settings import Config, TrainConfig
-from coterie.config.toml import LARGEST, ConfigSource, read
+from coterie.config.toml import LARGEST, ConfigSource, leaves, read
 from coterie.engines.remote_config import LIMITS
 from coterie.errors import CheckpointError, ConfigError, first_line
 from coterie.kernel.cursor import Cursor
@@ -38,17 +36,13 @@ from coterie.run import trust
 from coterie.run.checkpoints import Checkpoints
 from coterie.run.exactness import MENDS, circumstances
 from coterie.run.files import FAILED, check_free, identity, no_link, resuming, steps_in, unread, whole, write_whole
+from coterie.run.lines import checked_lines, with_points
 from coterie.run.records import METRICS, PLAYED, About, Played
 
 LARGEST_ROLLOUT, LARGEST_METRICS, LARGEST_JSON = 2 << 30, 256 << 20, 16 << 20
 """Maximum numbers of bytes of an unpacked rollout; of all lines of metrics, or of one episode; and of about.json."""
 MOST_NAMES, MOST_FIGURES = 5_000, 10_000_000
 """Maximum numbers of different names of metrics, and of all figures of a run."""
-FEW, SPARSE = 10_000, 8
-"""Lists and objects of a line that are always read, and the bytes for each of which one more is: an empty list has two,
-and takes a hundred times as many."""
-MOST_VALUES, VALUES_A_BYTE = 2 << 20, 20
-"""Values of a rollout that are always read, and those for each of its packed bytes: a million take 100 MB."""
 BUGS: TypeAdapter[tuple[Split, int, Log]] = TypeAdapter(tuple[Split, int, Log])
 
 
@@ -335,8 +329,8 @@ class Run:
                 f"{self.folder} has no episodes of step {step}; saved: {', '.join(map(str, saved)) or 'none'}"
             )
         try:
-            lines = _of_text(unpacked(file, LARGEST_ROLLOUT), file.stat().st_size)
-            return [_with_points(PLAYED.validate_json(line)) for line in lines]
+            lines = checked_lines(unpacked(file, LARGEST_ROLLOUT), file.stat().st_size)
+            return [with_points(PLAYED.validate_json(line)) for line in lines]
         except TooMuch as error:
             raise CheckpointError(f"{file} is refused: {error}, more than a rollout has") from error
         except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -441,36 +435,6 @@ class Run:
         return f"go on with: {self.resume_command}"
 
 
-def _with_points(played: Played) -> Played:
-    """Returns a task of a rollout with the points of its groups, which earlier versions kept in paths alone."""
-    groups = tuple(
-        replace(group, point=int(at[2].partition("#")[0]))
-        if group.point is None and (at := group.key.path.rpartition("@"))[1]
-        else group
-        for group in played.collected.groups
-    )
-    return replace(played, collected=replace(played.collected, groups=groups))
-
-
-def _of_text(lines: Iterable[bytes], packed: int) -> Iterator[bytes]:
-    """Yields lines of JSON.
-
-    Args:
-        packed: bytes of the file that holds them.
-
-    Raises:
-        TooMuch: they hold so many lists and objects, or so many values, that these take gigabytes.
-    """
-    values = 0
-    for line in lines:
-        values += line.count(b",")
-        if line.count(b"[") + line.count(b"{") > max(FEW, len(line) // SPARSE):
-            raise TooMuch("it holds hardly anything but lists and objects")
-        if values > max(MOST_VALUES, VALUES_A_BYTE * packed):
-            raise TooMuch(f"it holds more than {max(MOST_VALUES, VALUES_A_BYTE * packed):,} values")
-        yield line
-
-
 def _appending(file: Path) -> IO[str]:
     return open(file, "a", opener=no_link, encoding="utf-8")
 
@@ -482,18 +446,3 @@ def _whole_config(config: Config, folder: Path) -> str:
 def title_of(tables: Mapping[str, Any]) -> str:
     """Returns the environment and the algorithm of a run, by its config as it is written."""
     return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"
-
-
-def new_folder(environment: str) -> Path:
-    """Returns the folder of a run for which none was named: runs/DATE-TIME-ENVIRONMENT."""
-    name = Path(environment.split(":", maxsplit=1)[0]).stem if ":" in environment else environment
-    return Path("runs") / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{name}"
-
-
-def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every setting of a table, and of the tables in it, by its whole name."""
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +30,9 @@ from coterie.run.ablation import Ablation, Change
 from coterie.run.credit import credited
 from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
-from coterie.run.files import check_free, set_aside
-from coterie.run.folder import Run, new_folder
+from coterie.run.files import check_free, new_folder, set_aside
+from coterie.run.folder import Run
+from coterie.run.garbage import light_collection
 from coterie.run.interrupts import Interrupts, Stop
 from coterie.run.metrics import (
     add_budget,
@@ -254,23 +254,6 @@ def _conclude(
         if save:
             _save(run, models, progress)
     return save
-
-
-@contextmanager
-def light_collection() -> Iterator[None]:
-    """Collects garbage rarely, and not among what the libraries have loaded.
-
-    An episode's many small events trigger the collector, and most of what it walks is torch's.
-    """
-    threshold = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, *threshold[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
-        gc.unfreeze()
 
 
 @contextmanager

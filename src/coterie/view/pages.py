@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.config.toml import leaves
 from coterie.errors import CheckpointError
 from coterie.kernel.group import Group
 from coterie.kernel.safe import one_line, plain
@@ -19,7 +20,6 @@ from coterie.report.curves import chart, sections
 from coterie.report.looks import templates
 from coterie.report.story import story
 from coterie.report.trees import TreeSeen, seen, shifted
-from coterie.run.folder import leaves
 from coterie.view.measured import MeasureCache
 from coterie.view.shelf import Book, Shelf
 

@@ -13,7 +13,7 @@ from coterie.kernel.environment import Task
 from coterie.kernel.episode import Answered, Asked, Called, Log, LoggedPrompt, Noted, Returned, Rewarded, TurnBegan
 from coterie.kernel.scene import Reply, role_of
 from coterie.report.logs import Held, messages, said
-from coterie.report.rollouts import WRITER
+from coterie.report.records import WRITER
 
 ENDED = {"stop": "stop", "length": "max_tokens", "context": "model_length"}
 """Inspect's words for the ways in which a reply ends."""

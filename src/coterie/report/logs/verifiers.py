@@ -10,7 +10,7 @@ from coterie import __version__
 from coterie.kernel.environment import Task
 from coterie.kernel.episode import Log, Noted
 from coterie.report.logs import Held, messages, said
-from coterie.report.rollouts import WRITER
+from coterie.report.records import WRITER
 
 
 def write(path: Path, held: Held) -> None:

@@ -7,16 +7,12 @@ runs elsewhere owns nothing. `max_staleness` rollouts are played ahead while ran
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import itertools
 import logging
 import os
 import shutil
-import signal
-import socket
 import tempfile
-import threading
 import time
 import uuid
 import warnings
@@ -24,8 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from coterie.config.settings import Config, PolicyConfig, RuntimeConfig
 from coterie.errors import ConfigError, RolloutError, UpdateError, first_line
@@ -37,20 +31,26 @@ from coterie.learning.learner import Learner
 from coterie.learning.policy import Policy
 from coterie.memory.recall import Recall
 from coterie.models.shapes import Shapes
+from coterie.run.cluster.joining import (
+    FOLDER,
+    NOT_THERE,
+    check_machine,
+    check_there,
+    library,
+    on_loopback,
+    own_group,
+    own_signals,
+    swept,
+)
 from coterie.run.cluster.pulse import Pulses
 from coterie.run.ledger import Ledger, name_of
 from coterie.run.policies import Policies
 from coterie.run.pools import Pool, needed, pools_of
 from coterie.run.rollout import Recalls, Rollout, step_tasks
 
-TESTED = "2.60."
-"""Prefix of the versions of Ray that this was tested with."""
-NOT_THERE = "no Ray cluster could be joined there"
 SHORT = "/tmp"  # noqa: S108 a folder of its own is made there
 END_S = 15.0
 """Seconds that engines may take to end."""
-REACH_S = 10.0
-"""Seconds within which a cluster must be reached."""
 PATIENT_S = 5.0
 """Seconds that parts may wait for their place before the user is told."""
 PLACE_S = 120.0
@@ -61,10 +61,6 @@ WAIT_S = 0.5
 """Seconds between two checks whether a signal has come."""
 TOKEN = ".ray/auth_token"  # noqa: S105 no token, but its file
 """File in which Ray keeps a cluster's token, beneath a user's home."""
-FOLDER = "coterie-ray-"
-"""Prefix of the folders of clusters that are started here; the id of the process that has them follows."""
-GREETING, SETTINGS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5), b"\4"
-"""Bytes that open a connection by HTTP/2, as Ray speaks it, and the kind of frame that comes back."""
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -98,10 +94,10 @@ class Cluster:
         Raises:
             ConfigError: Ray is not here, the cluster cannot be reached, or it has too little.
         """
-        _check(config)
+        check_machine(config)
         self.config = config
         self._folder = folder
-        self._ray = _library()
+        self._ray = library()
         self._temporary: Path | None = None
         self._placed: list[Any] = []
         self._workers: list[Any] = []
@@ -211,10 +207,10 @@ class Cluster:
         logging.getLogger("ray").setLevel(logging.ERROR)  # it announces its tokens
         started: dict[str, Any] = {"address": runtime.address}
         if runtime.address:
-            _check_there(runtime.address)
+            check_there(runtime.address)
         else:
             short = SHORT if Path(SHORT).is_dir() else None  # a socket's path has 107 letters at most
-            _swept(Path(short or tempfile.gettempdir()))
+            swept(Path(short or tempfile.gettempdir()))
             self._temporary = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=short))
             started = {  # Ray lets anybody into its folder, so it stands in one that nobody else may enter
                 "address": "local", "include_dashboard": False, "_temp_dir": str(self._temporary / "r"),
@@ -222,8 +218,8 @@ class Cluster:
                 "object_store_memory": STORE + 3 * self._weights(),
             }  # fmt: skip
         try:
-            alone = contextlib.nullcontext() if runtime.address else _on_loopback()
-            with warnings.catch_warnings(), _own_signals(), _own_group(), alone:
+            alone = contextlib.nullcontext() if runtime.address else on_loopback()
+            with warnings.catch_warnings(), own_signals(), own_group(), alone:
                 warnings.simplefilter("ignore")
                 ray.init(**started, log_to_driver=False, configure_logging=False)
         except Exception as error:
@@ -310,7 +306,9 @@ class Cluster:
 
     def _group(self, bundles: Sequence[Mapping[str, float]], strategy: str) -> Any:
         """Reserves room in the cluster for parts that are placed together."""
-        group = self._ray.util.placement_group([_some(bundle) for bundle in bundles], strategy=strategy)
+        group = self._ray.util.placement_group(
+            [{kind: count for kind, count in bundle.items() if count} for bundle in bundles], strategy=strategy
+        )
         self._placed.append(group)
         return group
 
@@ -440,53 +438,6 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count > 1 else ''}"
 
 
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Puts the run's handler of SIGTERM back: Ray's own would end a run that is saving."""
-    mine = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if mine else None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Has Ray's servers listen on loopback alone, as they do where Ray knows no clusters, on macOS and Windows.
-
-    It has no setting for it: 127.0.0.1 as a node's address is turned into one that others reach.
-    """
-    constants: Any = importlib.import_module("ray._private.ray_constants")
-    known, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
-    try:
-        yield
-    finally:
-        constants.ENABLE_RAY_CLUSTER = known
-
-
-@contextlib.contextmanager
-def _own_group() -> Iterator[None]:
-    """Puts Ray's processes into a group of their own: a scheduler's signal to the run's would end them at once."""
-    services: Any = importlib.import_module("ray._private.services")
-    before = services.ConsolePopen
-    services.ConsolePopen = functools.partial(before, process_group=0)
-    try:
-        yield
-    finally:
-        services.ConsolePopen = before
-
-
-def _swept(parent: Path) -> None:
-    """Removes the folders that clusters of killed processes have left."""
-    for folder in parent.glob(f"{FOLDER}*-*"):
-        pid = folder.name.removeprefix(FOLDER).partition("-")[0]
-        with contextlib.suppress(OSError):
-            if pid.isdecimal() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(pid)):
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 def _worker_threads(runtime: RuntimeConfig) -> int:
     """Returns the number of shares that a worker can play side by side.
 
@@ -494,58 +445,3 @@ def _worker_threads(runtime: RuntimeConfig) -> int:
     ahead it has a thread for every share that it may be given, should all others end.
     """
     return (runtime.max_staleness + 1) * runtime.workers if runtime.max_staleness else 1
-
-
-def _some(bundle: Mapping[str, float]) -> dict[str, float]:
-    return {kind: count for kind, count in bundle.items() if count}
-
-
-def _check_there(address: str) -> None:
-    """Raises ConfigError if an address is malformed or no Ray listens there; Ray itself would try for minutes."""
-    if address == "auto":
-        return
-    host, _, port = address.rpartition(":")
-    form = "it is HOST:PORT, as `ray start --head` prints it, with nothing before"
-    if not (host and port.isdecimal() and int(port) < 1 << 16):
-        raise ConfigError(f"runtime.address = '{address}' is no address: {form}")
-    if "/" in host:
-        raise ConfigError(f"runtime.address = '{address}' is no address: {form}")
-    try:
-        with socket.create_connection((host, int(port)), timeout=REACH_S) as there:
-            there.settimeout(REACH_S)
-            there.sendall(GREETING)
-            if there.recv(9)[3:4] != SETTINGS:
-                raise OSError("what listens there is not Ray")
-    except OSError as error:
-        raise ConfigError(f"runtime.address = '{address}': {NOT_THERE} ({first_line(error)}); {form}") from error
-
-
-def _check(config: Config) -> None:
-    """Raises ConfigError if an engine's setting, or a device, cannot be used on a cluster."""
-    wanted, ahead = config.train.device, config.runtime.max_staleness
-    if wanted not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"train.device = '{wanted}', but runtime.name = 'ray' places parts itself: auto, cpu or cuda")
-    if ahead and getattr(config.engine, "sleep", False):
-        raise ConfigError(
-            f"engine.sleep has no effect with runtime.max_staleness = {ahead}: engines are asked while policies learn; "
-            "leave one of the two out"
-        )
-    if getattr(config.engine, "url", ""):
-        raise ConfigError(
-            "engine.url is of one server, and runtime.name = 'ray' gives each engine of a pool weights of its own; "
-            "leave it out"
-        )
-
-
-def _library() -> Any:
-    """Returns the module `ray`. Raises ConfigError if it is not installed, or of a version that was not tested."""
-    try:
-        ray = importlib.import_module("ray")
-        importlib.import_module("ray.util.scheduling_strategies")
-    except ImportError as error:
-        raise ConfigError("runtime.name = 'ray' needs Ray; install it: pip install 'coterie[ray]'") from error
-    if not ray.__version__.startswith(TESTED):
-        raise ConfigError(
-            f"Ray {ray.__version__} was not tested with this; install it as 'coterie[ray]' has it, {TESTED}*"
-        )
-    return ray

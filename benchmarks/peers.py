@@ -35,6 +35,7 @@ Told = dict[str, float]
 """Figures of one training: trained replies and tokens of replies per second, and the most gigabytes held."""
 Pairs = list[tuple[Told, Told]]
 """Pairs of our figures and the peer's."""
+CHECKOUT = Path(__file__).parents[1]
 PAGE = Path("docs/results/peers.md")
 TASKS, SAMPLES = 16, 8
 """Number of tasks of one optimizer step, and of replies to each."""
@@ -148,8 +149,8 @@ def page(told: dict[Shape, Pairs]) -> list[str]:
     lines = [
         "# Results: speed compared with CoMLRL and TRL",
         "",
-        "Written by `coterie bench peers`. The complete training loops of CoMLRL 1.4.3 (`MAGRPOTrainer.train`), TRL "
-        "1.16 (`GRPOTrainer.train`) and `coterie.train` do the same work. Each role has a network of Qwen3's shape "
+        "Written by `python -m benchmarks peers`. The complete training loops of CoMLRL 1.4.3 (`MAGRPOTrainer.train`), "
+        "TRL 1.16 (`GRPOTrainer.train`) and `coterie.train` do the same work. Each role has a network of Qwen3's shape "
         f"with 0.85 million random parameters. A step has {TASKS} tasks with {SAMPLES} replies each and one AdamW "
         f"step, in float32 on two threads. Evaluation and the first step are not timed. There are {PAIRS} pairs of "
         f"runs, theirs and ours alternately, each run in its own process. Processor: {processor()}. A row gives the "
@@ -205,10 +206,10 @@ def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
 
 def _trained(who: str, shape: Shape, folder: Path) -> Told:
     """Makes one training in a process of its own, and returns its figures."""
-    script = f"from coterie.bench import peers; peers.child({who!r}, peers.{shape!r}, {str(folder)!r})"
+    script = f"from benchmarks import peers; peers.child({who!r}, peers.{shape!r}, {str(folder)!r})"
     done = subprocess.run(
         [sys.executable, "-c", script], check=False, capture_output=True, text=True, cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": THREADS, "TOKENIZERS_PARALLELISM": "false"},
+        env=os.environ | {"OMP_NUM_THREADS": THREADS, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(CHECKOUT)},
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"{who}, {shape.title}: {done.stderr[-2000:]}")
@@ -237,7 +238,7 @@ def _coterie(shape: Shape, folder: Path) -> tuple[list[float], float]:
         train(
             {
                 "environment": {
-                    "name": f"coterie.bench.peers:{'TwoSpeakers' if shape.roles > 1 else 'OneSpeaker'}",
+                    "name": f"benchmarks.peers:{'TwoSpeakers' if shape.roles > 1 else 'OneSpeaker'}",
                     "prompt": shape.prompt,
                     "reply": shape.reply,
                 },
