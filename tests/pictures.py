@@ -264,7 +264,7 @@ def algorithm_picture(name: str) -> str:
         told = f"dashed, at every decision: each reply is continued to the end of the {algorithm.reach}, for its return"
         canvas.text(20, canvas.height, told, kind="soft", size=12)
         canvas.height += 20
-    canvas.text(20, canvas.height + 6, SAID.get(name, ""), size=13)
+    canvas.text(20, canvas.height + 6, SAID[name], size=13)
     canvas.height += 25
     return canvas.svg(f"what {name} samples and compares")
 

@@ -18,6 +18,7 @@ from coterie.bench import BENCHES
 from coterie.installed import starter_folder
 from coterie.kernel.environment import Environment
 from coterie.registry import ALGORITHMS, find, known
+from tests.pictures import DRAWN
 from tests.test_cli import call
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +96,14 @@ def test_every_algorithm_and_environment_has_its_page():
     for name in ALGORITHMS:
         assert (ROOT / f"docs/algorithms/{name}.md").exists()
     assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in known("environment"))
+
+
+def test_the_gallery_shows_every_world_and_algorithm_and_every_page_can_be_reached():
+    gallery, site = (ROOT / "docs/gallery.md").read_text(), (ROOT / "properdocs.yml").read_text()
+    assert [name for name in DRAWN if f"](environments.md#{name})" not in gallery] == []
+    assert [name for name in (*ALGORITHMS, *DRAWN) if f"### {name}\n" not in gallery] == []
+    pages = (str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+    assert [page for page in pages if f" {page}\n" not in site] == []
 
 
 @pytest.mark.slow

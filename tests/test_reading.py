@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from coterie.registry import ALGORITHMS
-from tests.reached import ROOT, SRC, imported, reached
+from tests.reached import ALWAYS, ROOT, SRC, imported, reached
 
 
 def to_read(file: Path) -> dict[str, int]:
@@ -76,6 +76,8 @@ def test_quick_runs_the_tests_of_what_has_changed():
     found = {str(test.relative_to(ROOT)) for test in reached(files)}
     assert {"tests/kernel/test_cursor.py", "tests/environments/test_tally.py"} <= found
     assert "tests/algorithms/test_credit.py" not in found
+    for name in ("coterie/config/merge.py", "coterie/kernel/recording.py", "coterie/kernel/calls/workers.py"):
+        assert len(reached({SRC / name})) > len(ALWAYS), f"no test of {name}"
 
 
 if __name__ == "__main__":

@@ -51,13 +51,19 @@ LOOKS = """
 from coterie.kernel.diagnosis import Diagnosis
 
 def look():
+    print("la la la")
     return [Diagnosis("echo", "voice", False, "hoarse", "drink water")]
+
+def texts():
+    return ["hoarse"]
 """
 NAMES = """
 [coterie.environments]
 echo = echo_game.worlds:Echo
 tally = echo_game.worlds:Echo
 damaged = echo_game.broken:Echo
+nowhere = not.there:Echo
+quits = echo_quits.worlds:Echo
 
 [coterie.algorithms]
 twice = echo_game.methods:Twice
@@ -65,10 +71,14 @@ twice = echo_game.methods:Twice
 [coterie.starters]
 starter-echo = echo_game.starters.echo
 starter-lost = echo_game.starters.lost
+starter-quits = echo_quits.starters.one
+starter-file = echo_game.worlds.one
 
 [coterie.diagnoses]
 echo = echo_game.looks:look
 broken = echo_game.broken:look
+quits = echo_quits:look
+odd = echo_game.looks:texts
 """
 
 
@@ -81,6 +91,8 @@ def package(tmp_path, monkeypatch) -> Iterator[Path]:
     (site / "echo_game" / "worlds.py").write_text(GAME)
     (site / "echo_game" / "methods.py").write_text(METHOD)
     save_model(tiny(scale=2.0), site / "echo_game" / "starters" / "echo")
+    (site / "echo_quits").mkdir()
+    (site / "echo_quits" / "__init__.py").write_text("raise SystemExit(0)\n")
     (site / "echo_game" / "looks.py").write_text(LOOKS)
     (site / "echo_game" / "broken.py").write_text("import nothing_of_that_name\n")
     about = site / "echo_game-1.0.dist-info"
@@ -105,8 +117,10 @@ def test_what_an_installed_package_has_is_named_by_its_module_or_as_it_says(pack
 
 def test_it_is_listed(package):
     listed = summary("environment")
-    assert listed["echo"] == "Says what it heard."
-    assert listed["damaged"] == "echo_game.broken:Echo"
+    assert listed["echo"] == "Says what it heard. (installed: echo_game.worlds:Echo)"
+    assert listed["damaged"] == "(installed: echo_game.broken:Echo)"
+    assert listed["nowhere"] == "(installed: not.there:Echo)"
+    assert listed["quits"] == "(installed: echo_quits.worlds:Echo)"
     assert "plan_path" in listed
 
 
@@ -120,16 +134,19 @@ def test_a_packages_starter_plays_its_world_without_a_word_in_the_config(package
     assert load_model("starter-echo").net.num_parameters() == tiny().net.num_parameters()
 
 
-def test_doctor_asks_packages_and_outlives_one_that_is_damaged(package):
+def test_doctor_asks_packages_and_outlives_those_that_are_damaged(package, capsys):
     found = {(one.area, one.name): one for one in examine()}
     assert (found["echo", "voice"].ok, found["echo", "voice"].advice) == (False, "drink water")
     assert "nothing_of_that_name" in found["broken", "echo_game.broken:look"].text
+    assert not found["quits", "echo_quits:look"].ok
     assert found["sandbox", "process"].ok
+    assert "la la la" not in capsys.readouterr().out
 
 
-def test_a_starter_whose_folder_is_gone_is_one_line(package):
-    with pytest.raises(ConfigError, match=r"^the starter starter-lost is not there: no package"):
-        starter_folder("starter-lost")
+@pytest.mark.parametrize("name", ["starter-lost", "starter-quits", "starter-file"])
+def test_a_starter_whose_folder_is_gone_is_one_line(name, package):
+    with pytest.raises(ConfigError, match=rf"^the starter {name} is not there: no package"):
+        starter_folder(name)
 
 
 @pytest.mark.parametrize(

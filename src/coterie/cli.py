@@ -34,6 +34,7 @@ from coterie.commands import (
 )
 from coterie.installed import starters
 from coterie.kernel.safe import command, plain
+from coterie.registry import TRACKERS
 from coterie.report.output import interrupted, say, serve
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def train(
     ] = True,
     tracker: Annotated[
         list[str] | None,
-        typer.Option(help="Also log to this tracker: tensorboard, wandb, mlflow or trackio. May be repeated."),
+        typer.Option(help=f"Also log to this tracker: {', '.join(TRACKERS)}. May be repeated."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved config, run one tiny step, and save nothing.")

@@ -6,10 +6,11 @@ way as anybody's.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from functools import cache
 from importlib import metadata
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from coterie.errors import ConfigError
@@ -42,10 +43,25 @@ def starter_folder(name: str) -> Path:
         ConfigError: its package is not there.
     """
     package = starters()[name]
-    try:
-        spec = find_spec(package)
-    except ModuleNotFoundError:
+    top, *inner = package.split(".")
+    spec = spec_of(top)
+    for home in (spec and spec.submodule_search_locations) or ():
+        folder = Path(home, *inner)
+        if all(map(str.isidentifier, inner)) and folder.is_dir():
+            return folder
+    raise ConfigError(f"the starter {name} is not there: no package {package}; install its package again")
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Returns where a module is, imported or not; None if it is nowhere. Nothing is imported, no package around it."""
+    path, spec = None, None
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
         spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"the starter {name} is not there: no package {package}; install its package again")
-    return Path(next(iter(spec.submodule_search_locations)))
+        with contextlib.suppress(Exception):  # a finder may be anybody's
+            finders = (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)
+            spec = next(filter(None, finders), None)
+        if spec is None or (spec.submodule_search_locations is None and end < len(parts)):
+            return None
+        path = spec.submodule_search_locations
+    return spec

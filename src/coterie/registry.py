@@ -20,9 +20,9 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, nearest
-from coterie.installed import entries, starters
+from coterie.installed import entries, spec_of, starters
 from coterie.kernel.mistakes import raised_at, said
-from coterie.kernel.safe import command
+from coterie.kernel.safe import command, one_line
 from coterie.models.files import GGUF
 from coterie.models.named import NAMED
 from coterie.seeds import seed_of
@@ -104,7 +104,12 @@ def at(home: str) -> Any:
 
 def summary(kind: str) -> dict[str, str]:
     """Returns the names of a kind, each with the first line of its docstring, without importing its module."""
-    return {name: _docstring(home).strip().partition("\n")[0] or home for name, home in known(kind).items()}
+    names: dict[str, str] = {}
+    for name, home in known(kind).items():
+        line = one_line(_docstring(home).strip().partition("\n")[0])
+        ours = home.startswith("coterie")
+        names[one_line(name)] = line if ours else f"{line} (installed: {one_line(home)})".strip()
+    return names
 
 
 def known(kind: str) -> dict[str, str]:
@@ -232,8 +237,8 @@ def _parts(name: str) -> tuple[str, str]:
 def _docstring(home: str) -> str:
     """Returns the docstring of the class at `module:name`, from its source: an engine's module would import torch."""
     module, _, name = home.partition(":")
-    with contextlib.suppress(ImportError, OSError, SyntaxError, UnicodeDecodeError):  # of a package that is damaged
-        spec = importlib.util.find_spec(module)
+    with contextlib.suppress(OSError, SyntaxError, ValueError):  # of a package that is damaged
+        spec = spec_of(module)
         if spec is not None and spec.origin is not None:
             tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
             definitions = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)

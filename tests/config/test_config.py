@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.config.resolve import load_config
+from coterie.config.resolve import load_config, resolve
 from coterie.config.settings import TrainConfig
-from coterie.config.toml import flags
+from coterie.config.toml import flags, read
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
 
@@ -225,6 +225,84 @@ def test_every_value_that_is_no_default_says_who_set_it(tmp_path):
     assert tomllib.loads(config.explained()) == tomllib.loads(config.toml())
 
 
+def origins(file, text: str, *sets: str) -> dict[str, str]:
+    file.write_text(text)
+    return dict(load_config(file, sets).origins)
+
+
+def test_a_value_of_every_policy_is_said_at_its_own_line(tmp_path):
+    file = tmp_path / "c.toml"
+    text = (
+        '[environment]\nname = "tally"\n[policies.counter]\noptimizer.lr = 1e-4\n[policies.lead]\n'
+        '[policies."*".optimizer]\nlr = 1e-3\n[policies."*".lora]\nrank = 4\n'
+    )
+    told = origins(file, text, "policies.*.optimizer.weight_decay=0.1", 'policies.*.kind="lora"')
+    assert told["policies.counter.optimizer.lr"] == f"{file}:7"
+    assert told["policies.lead.lora.rank"] == f"{file}:9"
+    assert told["policies.lead.optimizer.weight_decay"] == "--set policies.*.optimizer.weight_decay=0.1"
+    assert told["policies.lead.kind"] == '--set policies.*.kind="lora"'
+    assert refusal_of(file, text.replace("rank = 4", "rankk = 4")).startswith(f"{file}:9: ")
+
+
+def refusal_of(file, text: str) -> str:
+    file.write_text(text)
+    return refusal(file)
+
+
+def test_an_override_of_a_table_takes_the_place_of_its_values(tmp_path):
+    text = '[environment]\nname = "tally"\n[policies.counter.optimizer]\nlr = 1e-4\n'
+    text += "[policies.lead]\noptimizer = {lr = 2e-4}\n"
+    told = origins(tmp_path / "c.toml", text, "policies.counter.optimizer={lr=5e-3}")
+    assert told["policies.counter.optimizer.lr"] == "--set policies.counter.optimizer={lr=5e-3}"
+    assert told["policies.lead.optimizer.lr"] == f"{tmp_path / 'c.toml'}:6"
+
+
+def test_an_argument_of_a_name_was_set_with_it_and_tables_of_a_program_are_given():
+    agent = {"name": "gateway:tests/gateway/agents.py:leaves"}
+    config = load_config({"environment": agent, "policies": {"team": {"model": "starter"}}})
+    assert config.origins["environment.agent"] == config.origins["environment.name"] == "given"
+
+
+def test_lines_are_those_of_an_editor(tmp_path):
+    """Other programs end lines at U+2028, too, and a comment with it would shift all that follow."""
+    told = origins(
+        tmp_path / "c.toml", '# a\u2028[train]\u2028eval_every = 9\n[environment]\nname = "tally"\n[train]\nsteps = 3\n'
+    )
+    assert (told["train.steps"], told["train.eval_every"]) == (f"{tmp_path / 'c.toml'}:5", "Tally.recommended")
+
+
+def test_a_runs_own_config_is_read_with_who_set_its_values(tmp_path):
+    """A resume writes it anew, and would otherwise name the lines of the file that it replaces."""
+    first = load_config("tally", ["train.steps=7", 'engine.name="transformers"'])
+    file = tmp_path / "config.toml"
+    file.write_text(first.explained())
+    again = resolve(read(file, ["train.steps=9"], own=True))
+    old, new = ([line.partition("  # ") for line in one.explained().splitlines()] for one in (first, again))
+    old, new = ({value: who for value, _, who in lines} for lines in (old, new))
+    assert new.pop("steps = 9") == "--set train.steps=9"
+    assert old.pop("steps = 7") == "--set train.steps=7"
+    assert old == new
+
+
+def test_a_mark_of_a_comment_in_a_value_is_no_comment(tmp_path):
+    config = load_config("plan_path", ["policies.team.system_text=a  # b"])
+    assert tomllib.loads(config.explained()) == tomllib.loads(config.toml())
+    (tmp_path / "config.toml").write_text(config.explained())
+    again = resolve(read(tmp_path / "config.toml", own=True))
+    assert again.policies["team"].system_text == "a  # b"
+    assert again.origins["policies.team.system_text"] == "--set policies.team.system_text=a  # b"
+
+
+def test_rollouts_ahead_correct_and_no_text_of_nought_does():
+    assert load_config("plan_path", ["runtime.name=ray", "runtime.max_staleness=1"]).loss.correction == "token_truncate"
+    for none in ("0", '"0"'):
+        assert load_config("plan_path", ["runtime.name=ray", f"runtime.max_staleness={none}"]).loss.correction == "none"
+
+
+def test_a_setting_of_another_world_is_named_with_it():
+    assert "it is a setting of desks" in refusal("plan_path", ["environment.topics=3"])
+
+
 def test_who_set_a_value_cannot_set_another():
     config = load_config("plan_path", ["train.steps=5"])
     config = replace(config, origins={"train.steps": "x\nseed = 7\r\u2028[train]\x1b[2J"})
@@ -274,7 +352,7 @@ def test_a_config_has_bounds(text, tmp_path):
 def test_the_reference_of_settings_is_up_to_date():
     from coterie.config.reference import reference
 
-    assert (ROOT / "docs/config.md").read_text() == reference()
+    assert (ROOT / "docs/config.md").read_text() == reference(), "run `make docs`"
 
 
 @pytest.mark.parametrize("sets", [["environment.solo=true", "algorithm.name=grpo"], ["environment.solo=true"]])

@@ -15,7 +15,6 @@ from coterie.registry import find, known
 
 TASKS = 100
 WORLDS = sorted(name for name in known("environment") if not find("environment", name, Environment).argument)
-SPOKEN = {name for name in WORLDS if "brief" not in find("environment", name, Environment).model_fields}
 """Environments that ask in plain language only, and are made for models that were never taught them."""
 APART = {
     "desks": "what is right is drawn at random, and only notes tell it",

@@ -13,8 +13,10 @@ import pytest
 from coterie.commands import tracked
 from coterie.config.resolve import load_config
 from coterie.errors import ConfigError
+from coterie.kernel.tracker import Tracker
 from coterie.registry import TRACKERS, find
 from coterie.run.train import train
+from coterie.run.trust import QUIET
 from coterie.trackers import Other, as_trl
 
 LINES = [{"step": step, "policy/team/entropy": step / 7, "rollout/success": step / 2000} for step in range(1000)]
@@ -140,7 +142,7 @@ def test_metrics_that_trl_has_too_are_called_as_there():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in TRACKERS if name != "display"])
+@pytest.mark.parametrize("name", [name for name in TRACKERS if issubclass(find("tracker", name, Tracker), Other)])
 def test_one_that_is_not_installed_is_refused_before_anything_is_loaded(name, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, find("tracker", name, Other).package, None)
     tables = {
@@ -166,3 +168,8 @@ def test_one_on_the_command_line_stands_beside_those_of_the_config(tmp_path):
     config = load_config(file, [*map(tracked, ("wandb", "trackio", own)), "trackers.trackio.project=mine"])
     assert [config.names[f"trackers.{label}"] for label in config.trackers] == ["wandb", "trackio", own]
     assert [getattr(settings, "project", "") for settings in config.trackers.values()] == ["ours", "mine", ""]
+
+
+def test_those_that_reach_nobody_are_the_ones_that_say_so():
+    """Of others a stranger's run is told, which is read without importing any."""
+    assert {name for name in TRACKERS if find("tracker", name, Tracker).local} == QUIET

@@ -23,7 +23,7 @@ class GRPO(GroupBaseline):
         """Raises ConfigError: the environment has several roles."""
         if len(environment.roles) > 1:
             raise ConfigError(
-                f"algorithm 'grpo' trains one role, but this environment has {len(environment.roles)} "
+                f"{type(self).__name__} trains one role, but this environment has {len(environment.roles)} "
                 f"({', '.join(environment.roles)}); set environment.solo = true where there is one, or use at_grpo"
             )
 

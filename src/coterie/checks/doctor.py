@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -98,7 +100,9 @@ def _of_packages() -> list[Diagnosis]:
     findings: list[Diagnosis] = []
     for name, home in entries("diagnoses").items():
         try:
-            findings += at(home)()
-        except Exception as error:  # a package may do anything
+            with contextlib.redirect_stdout(sys.stderr):
+                told = [one for one in at(home)() if isinstance(one, Diagnosis)]
+            findings += told
+        except (Exception, SystemExit) as error:  # a package may do anything
             findings.append(Diagnosis(name, home, False, f"cannot be looked at: {said(error)}", "install it again"))
     return findings

@@ -275,7 +275,8 @@ def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any])
 def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
     """Returns a hint at the table whose setting a key is that this table does not know, or ""."""
     if base is not None:
-        owners = [name for name in TABLES[table] if key in find(table, name, base).model_fields]
+        ours = [name for name, home in known(table).items() if home.startswith("coterie")]
+        owners = [name for name in ours if key in find(table, name, base).model_fields]
         if owners:
             return f"; it is a setting of {', '.join(owners)}"
     parent, _, _ = table.rpartition(".")

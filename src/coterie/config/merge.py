@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coterie.config.build import named, world_of
+from coterie.config.build import named, settings_of, world_of
 from coterie.config.fitting import ChosenDefault, as_tables, choices, one_each
-from coterie.config.settings import SHARED, UNTRAINED
+from coterie.config.settings import SHARED, UNTRAINED, RuntimeConfig
 from coterie.config.toml import EVERY, ConfigSource
 from coterie.errors import ConfigError
 from coterie.installed import starters
@@ -62,7 +62,7 @@ def merge(source: ConfigSource) -> Merged:
     source = source.with_defaults(as_tables(fitting), FITTING, reasons)
     algorithm = named(source, "algorithm", Algorithm, names, "at_grpo")
     source = source.with_defaults({"loss": _recipe(source, algorithm)}, f"algorithm {names['algorithm']}")
-    if source.table("runtime").get("max_staleness"):
+    if settings_of(source, "runtime", RuntimeConfig).max_staleness:
         source = source.with_defaults({"loss": {"correction": "token_truncate"}}, "runtime.max_staleness")
     return Merged(source, environment, algorithm, names, tuple(choice for choice in (apart, *fitting) if choice))
 

@@ -69,7 +69,7 @@ def _table(title: str, kind: type[Settings]) -> list[str]:
         most = f" At most {limit}." if (limit := schema[name].get("maximum")) and limit != LONGEST_S else ""
         least = f" At least {limit:g}." if (limit := schema[name].get("minimum")) else ""
         rows.append(f"| `{name}` | {default} | {meaning}{least}{most}{among} |")
-    return [f"## {title}", "\n".join(rows)]
+    return [f"## {title}", "\n".join(rows) if kind.model_fields else "It has no settings."]
 
 
 def _default(value: object) -> str:

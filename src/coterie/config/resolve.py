@@ -38,6 +38,7 @@ from coterie.kernel.environment import Environment
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
+from coterie.registry import about
 
 
 def load_config(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
@@ -121,5 +122,14 @@ def _made(merged: Merged) -> Config:
         eval=settings_of(source, "eval", EvalConfig),
         names=names,
         chosen=tuple(map(str, merged.chosen)),
-        origins=source.origins(),
+        origins=_origins(source, environment),
     )
+
+
+def _origins(source: ConfigSource, environment: Environment) -> dict[str, str]:
+    """Returns who set each value; ARGUMENT of `NAME:ARGUMENT` was set with the name."""
+    origins = source.origins()
+    name, argument = source.table("environment").get("name", ""), environment.argument
+    if argument and about("environment", str(name))[1]:
+        origins[f"environment.{argument}"] = origins["environment.name"]
+    return origins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
@@ -48,8 +49,19 @@ class ConfigSource:
         self._origins = places if origins is None else origins
 
     def origins(self) -> dict[str, str]:
-        """Returns who set each setting, by its path: the line of a file, an option, or who recommends it."""
-        return {path: self._origins.get(path, "") or "given" for path, _ in leaves(self.data)}
+        """Returns who set each setting, by its path: the line of a file, an option, or who recommends it.
+
+        "" stands for a default that a run's own config has written out.
+        """
+        return {path: self._origin(path) for path, _ in leaves(self.data)}
+
+    def _origin(self, path: str) -> str:
+        """Returns who set a value: it, or a table that it stands in."""
+        while path:
+            if path in self._origins:
+                return self._origins[path]
+            path = path.rpartition(".")[0]
+        return "given"
 
     def table(self, path: str) -> Mapping[str, Any]:
         """Returns the content of a table, such as `train` or `trackers.mine`."""
@@ -98,7 +110,10 @@ class ConfigSource:
         for name in names:
             policies[name] = {**policies.get(name, {}), **every}
             for known in (places, origins):
-                known |= {f"policies.{name}.{key}": known.get(f"policies.{EVERY}.{key}", "") for key in every}
+                for key in every:
+                    _forget(known, f"policies.{name}.{key}")
+                theirs = {key: place for key, place in known.items() if key.startswith(f"policies.{EVERY}.")}
+                known |= {key.replace(EVERY, name, 1): place for key, place in theirs.items()}
         return ConfigSource({**self.data, "policies": policies}, places, self.folder, self._defaults, origins)
 
     def place(self, path: str, told: str | None = None) -> str:
@@ -122,17 +137,23 @@ class ConfigSource:
 
 
 def read(
-    source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), written: bytes | None = None
+    source: str | Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    written: bytes | None = None,
+    *,
+    own: bool = False,
 ) -> ConfigSource:
     """Reads settings that a person wrote: a TOML file, tables, or the name of an environment, and overrides on top.
 
     Args:
         written: what the file holds, if it was read.
+        own: it is a run's own, and says behind each value who set it.
 
     Raises:
         ConfigError: it cannot be read, or an override is none.
     """
     places: dict[str, str] = {}
+    origins: dict[str, str] = {}
     folder: Path | None = None
     if isinstance(source, Mapping):
         data = _copied(_tables(source))
@@ -148,13 +169,24 @@ def read(
             raise ConfigError(f"{path} does not exist; give a .toml file or the name of an environment") from error
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
-        places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+        lines = _lines(text)
+        places = {key: f"{path}:{line}" for key, line in lines.items()}
+        origins = dict(places)
+        if own:
+            comments = [_comment(line) for line in text.split("\n")]
+            origins = {key: comments[line - 1] for key, line in lines.items()}
     elif (Path(source) / "config.toml").is_file():
         raise ConfigError(f"{source} is the folder of a run; go on with: {command('train', '--resume', source)}")
     elif Path(source).suffix.lower() in OTHER_FORMATS and not about("environment", str(source))[1]:
         raise ConfigError(f"{source}: a config is a TOML file, as in configs/; write it as {Path(source).stem}.toml")
     else:
         data = {"environment": {"name": str(source)}}
+    _override(data, overrides, (places, origins))
+    return ConfigSource(data, places, folder, origins=origins)
+
+
+def _override(data: dict[str, Any], overrides: Sequence[str], known: Sequence[dict[str, str]]) -> None:
+    """Sets overrides in tables, and where they stand in each dict of places. Raises ConfigError: one is none."""
     if isinstance(overrides, str):
         raise ConfigError(f"overrides = {overrides!r} is one string; write a list: [{overrides!r}]")
     for override in overrides:
@@ -168,8 +200,26 @@ def read(
             if not isinstance(table, dict):
                 raise ConfigError(f"--set {override}: '{part}' is a value, not a table")
         table[parts[-1]] = _value(value)
-        places[key.strip()] = one_line(getattr(override, "option", f"--set {override}"))[:LONGEST]
-    return ConfigSource(data, places, folder)
+        for places in known:
+            _forget(places, key.strip())
+            places[key.strip()] = one_line(getattr(override, "option", f"--set {override}"))[:LONGEST]
+
+
+def _forget(places: dict[str, str], path: str) -> None:
+    """Takes away the places of a setting and of all that stood in it."""
+    for key in [key for key in places if f"{key}.".startswith(f"{path}.")]:
+        del places[key]
+
+
+def _comment(line: str) -> str:
+    """Returns the comment behind a value, as `to_toml` writes it; "" if there is none."""
+    at = line.find("  # ")
+    while at >= 0:
+        with contextlib.suppress(tomllib.TOMLDecodeError, RecursionError):  # else the mark stands in the value
+            tomllib.loads(line[:at])
+            return line[at + 4 :]
+        at = line.find("  # ", at + 1)
+    return ""
 
 
 def _tables(given: Mapping[Any, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -267,7 +317,7 @@ def _lines(text: str) -> dict[str, int]:
     """Returns the line of every table and key, as far as a line-wise look can tell."""
     lines: dict[str, int] = {}
     table = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if header := re.match(r"\s*\[([\w.\-* \"]+)\]", line):
             table = header[1].replace(" ", "").replace('"', "")
             lines.setdefault(table, number)

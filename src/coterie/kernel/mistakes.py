@@ -27,9 +27,9 @@ AWAITED = ("'coroutine'", "'Reply'")
 """Types that a TypeError names when a question was not awaited, or a reply was taken for its text."""
 TEAM = "team"
 """The name of the team in metrics of rewards. No role may have it."""
-OURS = Path(__file__).parents[2]
-"""The folder of Coterie's own packages: the core, and beside it the worlds."""
-INSTALLED = (OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
+OURS = (Path(__file__).parents[1], Path(__file__).parents[1].with_name("coterie_worlds"))
+"""The folders of Coterie's own packages: the core, and beside it the worlds."""
+INSTALLED = (*OURS, *map(Path, {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}))
 """Folders of installed code, which is not the user's."""
 METHODS = tuple(name for name in vars(Scene) if not name.startswith("_") and name != "never_awaited")
 """Names of the scene's attributes that `play` may use."""
@@ -170,7 +170,7 @@ def raised_at(error: BaseException, file: str) -> str:
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     mine = [(name, line) for name, line in frames if name == file]
-    if Path(file).is_relative_to(OURS):
+    if any(map(Path(file).is_relative_to, OURS)):
         mine = [(name, line) for name, line in frames if Path(name).is_file() and not _installed(name)] or mine
     name, line = (mine or frames or [(file, 0)])[-1]
     return f"{name}:{line}"

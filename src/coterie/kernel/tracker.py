@@ -24,6 +24,8 @@ class Tracker:
 
     options: ClassVar[type[Settings]] = Settings
     """The class of the settings. A tracker with settings uses a subclass of Settings."""
+    local: ClassVar[bool] = False
+    """True: nothing leaves this machine, whatever the settings are."""
 
     def __init__(self, config: Settings | None = None) -> None:
         """Creates the tracker. Without a config, it uses the defaults of `options`."""

@@ -38,6 +38,8 @@ EVERY_S = 30.0
 class Display(Tracker):
     """A display of a training run while it goes on: on a terminal, in a notebook's cell, or line by line."""
 
+    local = True
+
     def __init__(self, config: Settings | None = None, *, console: Console | None = None) -> None:
         """Shows the run on a console; without one, on standard output or in a notebook's cell."""
         super().__init__(config)

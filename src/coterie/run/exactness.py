@@ -20,8 +20,10 @@ from typing import Any
 
 from coterie.config.settings import Config
 from coterie.engines.remote_config import LIMITS
+from coterie.installed import spec_of
 from coterie.kernel.engine import Engine
 from coterie.kernel.environment import Settings
+from coterie.kernel.mistakes import OURS
 from coterie.registry import find
 from coterie.syntax import tree_of
 
@@ -166,15 +168,7 @@ def _imported(module: str, file: str) -> dict[str, str]:
 
 def _home(name: str) -> str | None:
     """Returns the file of a module, imported or not: what is loaded by now would differ between begin and resume."""
-    path = None
-    spec = None
-    parts = name.split(".")
-    for end in range(1, len(parts) + 1):
-        finders = (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)
-        spec = next(filter(None, finders), None)
-        if spec is None or (spec.submodule_search_locations is None and end < len(parts)):
-            return None
-        path = spec.submodule_search_locations
+    spec = spec_of(name)
     return spec.origin if spec and spec.has_location else None
 
 
@@ -186,4 +180,4 @@ def _content(file: str) -> bytes:
 
 
 def _installed(file: str) -> bool:
-    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, Path(__file__).parents[2])))
+    return any(map(Path(file).is_relative_to, (sys.prefix, sys.base_prefix, *OURS)))

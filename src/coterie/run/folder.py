@@ -111,7 +111,7 @@ class Run:
         """Returns the config as it is written, and its settings: read once, so that what is trusted is what is run."""
         try:
             written = content(self.folder / "config.toml", LARGEST)
-            source = read(self.folder / "config.toml", written=written)
+            source = read(self.folder / "config.toml", written=written, own=True)
         except (OSError, TooMuch) as error:
             raise CheckpointError(
                 f"{self.folder / 'config.toml'} cannot be read as TOML: {first_line(error)}"
@@ -152,7 +152,7 @@ class Run:
     def _trusted(self, overrides: Sequence[str] = ()) -> ConfigSource:
         written, source = self._read()
         trust.check(self.folder, source.data, written)
-        return read(self.folder / "config.toml", overrides, written=written) if overrides else source
+        return read(self.folder / "config.toml", overrides, written, own=True) if overrides else source
 
     def check_exact(self, exact: Mapping[str, str], step: int, *, lines: int = 0, anyway: bool = False) -> None:
         """Refuses, or notes, a difference between what this run was computed with so far and what is here now.
@@ -440,7 +440,10 @@ def _appending(file: Path) -> IO[str]:
 
 
 def _whole_config(config: Config, folder: Path) -> str:
-    return f"# {one_line(command('train', folder / 'config.toml'))}\n\n{config.explained()}"
+    """Returns a run's config as it is saved: with who set each value, unless it would be too long to be read."""
+    head = f"# {one_line(command('train', folder / 'config.toml'))}\n\n"
+    whole = head + config.explained()
+    return whole if len(whole.encode()) <= LARGEST else head + config.toml()
 
 
 def title_of(tables: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from coterie.trackers import Other, as_trl
 class TensorBoard(Other):
     """Event files for TensorBoard, in the run's folder."""
 
+    local = True
     extra = "tensorboard"
     package = "tensorboardX"
 
