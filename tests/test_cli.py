@@ -16,6 +16,7 @@ from coterie.bench import BENCHES
 from coterie.cli import app, main
 from coterie.commands.untrained import names_config, played_by
 from coterie.config.resolve import load_config
+from coterie.kernel.environment import Environment
 from coterie.kernel.episode import Called, Log, Noted, Returned
 from coterie.models.load import save_model
 from coterie.registry import ALGORITHMS
@@ -188,6 +189,26 @@ def test_eval_takes_a_model_for_all_trained_policies(run):
     assert set(json.loads(out)["signal"]["entropy"]) == {"pilot", "scout"}
     code, _, err = call("eval", "plan_path", "--model", "/nowhere", "--tasks", "1")
     assert (code, err.splitlines()[-1].startswith("coterie: policies.")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["play", "--task", "5000"], "there is no validation task 5000: there are"),
+        (["eval", "--mute", "judge"], "--mute judge: unknown role 'judge'"),
+        (["eval", "--swap", "a,judge"], "unknown role 'judge'"),
+    ],
+)
+def test_a_mistake_is_told_before_any_model_is_loaded(words, told, run, monkeypatch):
+    def loads(*_):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("coterie.cli.team_of", loads)
+    monkeypatch.setattr("coterie.commands.measuring.team_of", loads)
+    monkeypatch.setattr(Environment, "count", lambda self, split: 5000)
+    code, _, err = call(words[0], str(run), *words[1:])
+    assert (code, err.count("\n")) == (2, 1)
+    assert told in err
 
 
 def test_an_untrained_team_is_the_one_that_train_begins_with():

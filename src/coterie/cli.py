@@ -252,7 +252,7 @@ def play(
 ) -> None:
     """Show one episode or a training tree. Example: coterie play RUN --step 40 --tree"""
     from coterie.errors import ConfigError
-    from coterie.kernel.mistakes import check_split
+    from coterie.kernel.mistakes import check_index, check_split
     from coterie.report.text import log_text, tree_text
     from coterie.run.folder import Run
     from coterie.run.trust import reading
@@ -280,6 +280,7 @@ def play(
         with reading(run):
             say(tree_text(played[task]))
         return
+    check_index(opened.config.environment, split, task)  # pyright: ignore[reportArgumentType]  # before torch is loaded
     asked: list[str] = []
     loaded = team_of(run, step)
     title = f"{split} task {task}, played by the checkpoint of step {loaded.progress.step}"

@@ -88,8 +88,6 @@ def evaluate(
     elif sets or model is not None:
         option = "--set" if sets else "--model"
         raise ConfigError(f"{option} is for a config, before training; {target} is a run, which has its own settings")
-    else:
-        Run.open(run).check_trusted()  # before torch is loaded, which takes seconds
     ablations = _ablations({"mute": mute, "swap": swap, "replace": replace})
     if votes > 1 and ablations:
         raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
@@ -98,8 +96,11 @@ def evaluate(
     measured = EvalOptions(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
     if untrained:
         evaluate_config(played_by(target, sets or (), model), target, measured, as_json=as_json)
-    else:
-        _evaluate_run(run, step, measured, memory, votes, as_json=as_json)
+        return
+    config = Run.open(run).config  # before torch is loaded, which takes seconds
+    for ablation in ablations:
+        ablation.check(config.team, config.environment.absent(split))  # pyright: ignore[reportArgumentType]
+    _evaluate_run(run, step, measured, memory, votes, as_json=as_json)
 
 
 def _ablations(asked: Mapping[str, Sequence[str] | None]) -> list[Ablation]:

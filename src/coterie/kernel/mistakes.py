@@ -120,6 +120,13 @@ def count_of(environment: Environment, split: Split) -> int | None:
     return count
 
 
+def check_index(environment: Environment, split: Split, index: int) -> None:
+    """Raises ConfigError if a split has no task of an index."""
+    count = environment.count(split)
+    if count is not None and index >= count:
+        raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
+
+
 def task_of(environment: Environment, split: Split, index: int) -> Task:
     """Returns the task at a place of a split.
 

@@ -18,7 +18,7 @@ from coterie.kernel.cursor import Cursor
 from coterie.kernel.environment import Split
 from coterie.kernel.episode import Log, Sample
 from coterie.kernel.loops import Hosted, drive
-from coterie.kernel.mistakes import check_split, count_of
+from coterie.kernel.mistakes import check_index, check_split, count_of
 from coterie.kernel.play import Play, Seats
 from coterie.kernel.team import Team
 from coterie.learning.forward import logprobs_of
@@ -284,9 +284,7 @@ class Loaded:
             seats: or the names of roles that somebody else answers for.
         """
         check_split(split)
-        count = self.config.environment.count(split)
-        if count is not None and index >= count:
-            raise ConfigError(f"there is no {split} task {index}: there are {count}, from 0")
+        check_index(self.config.environment, split, index)
         environment, team = self.config.environment, self.config.team
         if seats:
             with suppress(ConfigError):  # a person may take the seat of a player that otherwise moves at random

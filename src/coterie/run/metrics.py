@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
@@ -165,3 +166,15 @@ def add_budget(total: dict[str, int], budget: Budget, learned: Mapping[str, Lear
     }
     for name, count in spent.items():
         total[name] = total.get(name, 0) + count
+
+
+def step_times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:
+    """Returns seconds of this step, and tokens a second: of the rollout, or of the whole step if it samples ahead."""
+    rollout = sampled - began
+    return {
+        "time/rollout": rollout,
+        "time/engine": budget.engine_s,
+        "time/update": updated - sampled,
+        "time/step": time.perf_counter() - began,
+        "time/tokens_per_s": budget.sampled_tokens / (updated - began if ahead else rollout),
+    }

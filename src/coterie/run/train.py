@@ -20,7 +20,6 @@ from coterie.config.toml import flags
 from coterie.errors import CheckpointError, ConfigError, EngineError, EnvError, LearnerLost, RolloutError, UpdateError
 from coterie.kernel.cursor import PlayBug
 from coterie.kernel.environment import Environment, Split
-from coterie.kernel.front import Budget
 from coterie.kernel.group import Group
 from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, tell
@@ -40,6 +39,7 @@ from coterie.run.metrics import (
     memory_metrics,
     rollout_metrics,
     selection_metrics,
+    step_times,
     update_metrics,
 )
 from coterie.run.plan import check_fits
@@ -215,7 +215,7 @@ def _learn(run: Run, models: TeamModels, progress: Progress, interrupts: Interru
         progress.dead_steps = 0 if line["groups/live"] else progress.dead_steps + 1
         progress.step, progress.pending = (
             step + 1,
-            line | _times(began, sampled, updated, rollout.budget, ahead=config.runtime.max_staleness > 0),
+            line | step_times(began, sampled, updated, rollout.budget, ahead=config.runtime.max_staleness > 0),
         )
         if step == 0 or progress.over(settings) or progress.step % settings.episodes_every == 0:
             run.save_episodes(progress.step, trained)
@@ -439,15 +439,3 @@ def _remember(config: Config, progress: Progress, recall: Recall, collected: Seq
 def _save(run: Run, models: TeamModels, progress: Progress) -> None:
     run.checkpoints.save(progress, models.write, models.config.train.keep_checkpoints)
     models.past.trim(run.checkpoints.steps())
-
-
-def _times(began: float, sampled: float, updated: float, budget: Budget, *, ahead: bool) -> dict[str, float]:
-    """Returns seconds of this step, and tokens a second: of the rollout, or of the whole step if it samples ahead."""
-    rollout = sampled - began
-    return {
-        "time/rollout": rollout,
-        "time/engine": budget.engine_s,
-        "time/update": updated - sampled,
-        "time/step": time.perf_counter() - began,
-        "time/tokens_per_s": budget.sampled_tokens / (updated - began if ahead else rollout),
-    }
