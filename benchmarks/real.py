@@ -7,6 +7,7 @@ docs/results/real.md.
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,12 +43,22 @@ def _world(name: str, last: str, *, words: int, tokens: int) -> dict[str, Row]:
     return {name: Row(f"{name}: the team", config, seeds=FIVE), f"{name}_part": part, f"{name}_whole": whole}
 
 
+def _alone_aiw() -> Row:
+    """Returns the row of one reasoner, with as many tokens a reply as the team's two may have together."""
+    team = tomllib.loads(Path("configs/reasoning_gym.toml").read_text())
+    world = {key: value for key, value in team["environment"].items() if key != "answer_tokens"}
+    train = {"tasks_per_step": 32, "steps": 200, "max_sampled_tokens": 18_000, "stop_dead_steps": 200}
+    tables = {**team, "environment": {**world, "solo": True, "proposal_tokens": 24}, "train": train}
+    return Row("reasoning_gym:aiw: one agent", tables, seeds=THREE, votes=VOTES)
+
+
 TABLE = Table(
     Path("runs/bench-real"),
     "benchmarks.real",
     {
         **_world("errand", "cashier", words=24, tokens=72_000),
         **_world("documents", "statistician", words=32, tokens=120_000),
+        "reasoning_gym_solo": _alone_aiw(),
         "reasoning_gym": Row("reasoning_gym:aiw: the team", "configs/reasoning_gym.toml", seeds=FIVE),
         "taboo": Row("taboo: the team", "configs/taboo.toml", seeds=FIVE),
     },

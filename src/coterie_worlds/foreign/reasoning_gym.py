@@ -83,7 +83,6 @@ class ReasoningGym(Environment):
     """A task of reasoning-gym: a reasoner proposes an answer, a checker gives the final one."""
 
     argument: ClassVar = "game"
-    roles: ClassVar = (REASONER, CHECKER)
     team_reward_range: ClassVar = (0.0, 1.0)
 
     game: str = ""
@@ -102,6 +101,18 @@ class ReasoningGym(Environment):
     answer_tokens: int = Field(default=16, ge=2)
     """Maximum tokens of the checker's reply. A reply that is cut off has no answer."""
 
+    solo: bool = False
+    """Single-agent baseline: the reasoner's answer is the final one."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The reasoner and the checker, or the reasoner alone."""
+        return (REASONER,) if self.solo else (REASONER, CHECKER)
+
+    def inert(self) -> dict[str, str]:
+        """Returns the settings of the checker, and the reasoner's own reward, as without effect where it is alone."""
+        return dict.fromkeys(("answer_tokens", "dense"), "solo = true has no checker") if self.solo else {}
+
     @model_validator(mode="after")
     def _is_played_here(self) -> Self:
         if not self.game:
@@ -115,7 +126,7 @@ class ReasoningGym(Environment):
 
     def recommended(self) -> dict[str, dict[str, Any]]:
         """Returns settings that pay each role for its own reply; the checker sees the reasoner's best proposal."""
-        return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense else {}
+        return {"algorithm": {"name": "at_grpo", "horizon": "point"}} if self.dense and not self.solo else {}
 
     def ready(self) -> None:
         """Raises ConfigError: the package is not installed, has no such task, or the options do not fit it."""
@@ -151,15 +162,16 @@ class ReasoningGym(Environment):
 
     async def play(self, task: Exercise, scene: Scene) -> None:
         """Plays one exercise: a proposal, then the final answer."""
-        proposal = await scene.ask(REASONER, self.for_reasoner(task), max_tokens=self.proposal_tokens)
-        proposed = await self._score(scene, task, proposal)
+        verdict = proposal = await scene.ask(REASONER, self.for_reasoner(task), max_tokens=self.proposal_tokens)
+        score = proposed = await self._score(scene, task, proposal)
         scene.metric("proposal_right", float(proposed >= 1.0))
         if proposal.finish != "stop":
             scene.reward(proposal, -CUT)
-        elif self.dense:
+        elif self.dense and not self.solo:
             scene.reward(proposal, proposed if self.partial else float(proposed >= 1.0))
-        verdict = await scene.ask(CHECKER, self.for_checker(task, proposal.text), max_tokens=self.answer_tokens)
-        score = await self._score(scene, task, verdict)
+        if not self.solo:
+            verdict = await scene.ask(CHECKER, self.for_checker(task, proposal.text), max_tokens=self.answer_tokens)
+            score = await self._score(scene, task, verdict)
         right = score >= 1.0
         scene.metric("score", score)
         scene.team_reward(score if self.partial else float(right))

@@ -56,6 +56,19 @@ def test_the_team_is_paid_for_the_checkers_answer_and_the_reasoner_for_its_own(d
         assert log.solved == bool(earned)
 
 
+def test_alone_the_reasoners_answer_is_the_final_one():
+    world = sums(solo=True)
+    right = world.demonstrate("reasoner", world.task("test", 0), "", None)
+    for said, earned in ((right, 1.0), ("Answer: 7777", 0.0)):
+        cursor = Cursor(world, world.task("test", 0), 0)
+        assert list(run(cursor.advance()).asked.prompts) == ["reasoner"]
+        cursor.answer({"reasoner": Reply("reasoner", said)})
+        assert run(cursor.advance()) is None
+        assert (cursor.log.rewards(), cursor.log.solved) == ({"team": earned}, bool(earned))
+    with pytest.raises(ConfigError, match="answer_tokens has no effect: solo = true has no checker"):
+        load_config("reasoning_gym:chain_sum", ["environment.solo=true", "environment.answer_tokens=8"])
+
+
 def test_the_reasoner_is_paid_for_its_own_reply_only_where_it_has_a_reward():
     needed()
     assert ReasoningGym(game="chain_sum").recommended()["algorithm"]["horizon"] == "point"
