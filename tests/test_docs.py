@@ -17,7 +17,7 @@ from coterie import check
 from coterie.bench import BENCHES
 from coterie.installed import starter_folder
 from coterie.kernel.environment import Environment
-from coterie.registry import ALGORITHMS, find, known
+from coterie.registry import ALGORITHMS, find, shipped
 from tests.pictures import DRAWN
 from tests.test_cli import call
 
@@ -95,7 +95,7 @@ def test_toml_in_the_docs_is_toml():
 def test_every_algorithm_and_environment_has_its_page():
     for name in ALGORITHMS:
         assert (ROOT / f"docs/algorithms/{name}.md").exists()
-    assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in known("environment"))
+    assert all(f"## {name}" in (ROOT / "docs/environments.md").read_text() for name in shipped("environment"))
 
 
 def test_the_gallery_shows_every_world_and_algorithm_and_every_page_can_be_reached():

@@ -17,6 +17,8 @@ from coterie.errors import ConfigError
 
 OURS = "coterie"
 """The distribution whose names no other one takes."""
+PACKAGES = ("coterie", "coterie_worlds")
+"""Packages of this distribution."""
 
 
 def entries(group: str) -> dict[str, str]:
@@ -29,6 +31,11 @@ def _entries(group: str, path: tuple[str, ...]) -> dict[str, str]:
     points = sorted(metadata.entry_points(group=group))
     ours = {point.name: point.value for point in points if point.dist is not None and point.dist.name == OURS}
     return ours | {point.name: point.value for point in points if point.name not in ours}
+
+
+def is_ours(module: str) -> bool:
+    """Returns True if a module, or `module:Class`, is of this distribution."""
+    return module.partition(":")[0].partition(".")[0] in PACKAGES
 
 
 def starters() -> dict[str, str]:

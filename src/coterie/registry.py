@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from coterie.errors import ConfigError, nearest
-from coterie.installed import entries, spec_of, starters
+from coterie.installed import entries, is_ours, spec_of, starters
 from coterie.kernel.mistakes import raised_at, said
 from coterie.kernel.safe import command, one_line
 from coterie.models.files import GGUF
@@ -107,14 +107,18 @@ def summary(kind: str) -> dict[str, str]:
     names: dict[str, str] = {}
     for name, home in known(kind).items():
         line = one_line(_docstring(home).strip().partition("\n")[0])
-        ours = home.startswith("coterie")
-        names[one_line(name)] = line if ours else f"{line} (installed: {one_line(home)})".strip()
+        names[one_line(name)] = line if is_ours(home) else f"{line} (installed: {one_line(home)})".strip()
     return names
 
 
 def known(kind: str) -> dict[str, str]:
     """Returns the classes that have a name: `module:Class` by name, of the table and of installed packages."""
     return TABLES[kind] | {name: home for name, home in entries(PLURALS[kind]).items() if name not in TABLES[kind]}
+
+
+def shipped(kind: str) -> list[str]:
+    """Returns the names of the classes that come with Coterie."""
+    return [name for name, home in known(kind).items() if is_ours(home)]
 
 
 def find(kind: str, name: str, base: type[C]) -> type[C]:

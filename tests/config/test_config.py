@@ -12,6 +12,7 @@ from coterie.config.settings import TrainConfig
 from coterie.config.toml import flags, read
 from coterie.errors import ConfigError
 from coterie.learning.optimizer import OptimizerConfig
+from coterie_worlds.tally import Tally
 
 ROOT = Path(__file__).parents[2]
 
@@ -299,8 +300,30 @@ def test_rollouts_ahead_correct_and_no_text_of_nought_does():
         assert load_config("plan_path", ["runtime.name=ray", f"runtime.max_staleness={none}"]).loss.correction == "none"
 
 
+def test_a_name_that_is_no_text_is_told_all_names():
+    assert "name one of gateway, prompts, assistants, " in refusal({"environment": {"name": 3}})
+
+
 def test_a_setting_of_another_world_is_named_with_it():
     assert "it is a setting of desks" in refusal("plan_path", ["environment.topics=3"])
+
+
+def test_a_size_that_the_data_lower_says_so(tmp_path):
+    rows = "".join(f"what is {at} plus 1?,{at + 1}\n" for at in range(40))
+    (tmp_path / "qa.csv").write_text(f"question,answer\n{rows}")
+    sets = ["policies.team.model=starter", "environment.rewards=number"]
+    config = load_config(f"prompts:{tmp_path / 'qa.csv'}", sets)
+    assert config.train.eval_tasks < TrainConfig().eval_tasks
+    assert config.origins["train.eval_tasks"] == "there are no more tasks"
+
+
+def test_a_bug_of_a_shipped_world_is_no_mistake_of_its_user(monkeypatch):
+    def broken(self, **content):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Tally, "__init__", broken)
+    with pytest.raises(ZeroDivisionError):
+        load_config("tally")
 
 
 def test_who_set_a_value_cannot_set_another():

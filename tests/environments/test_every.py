@@ -11,10 +11,10 @@ from coterie.kernel.environment import Environment
 from coterie.kernel.episode import ChatMessage, text_of
 from coterie.kernel.loops import drive
 from coterie.kernel.scene import Reply, role_of
-from coterie.registry import find, known
+from coterie.registry import find, shipped
 
 TASKS = 100
-WORLDS = sorted(name for name in known("environment") if not find("environment", name, Environment).argument)
+WORLDS = sorted(name for name in shipped("environment") if not find("environment", name, Environment).argument)
 """Environments that ask in plain language only, and are made for models that were never taught them."""
 APART = {
     "desks": "what is right is drawn at random, and only notes tell it",

@@ -903,6 +903,10 @@ def test_files_of_the_package_are_told_by_its_version_and_not_followed():
     """An edit of the learner is no edit of every environment: the package's version says it."""
     from coterie.engines import transformers
     from coterie.run.exactness import _imported, _installed
+    from coterie_worlds import tally
 
     assert _installed(transformers.__file__)
+    assert _installed(tally.__file__)
+    beside = Path(tally.__file__).parents[1] / "mine.py"
+    assert not _installed(str(beside)), "what lies beside the package is its user's"
     assert _imported("coterie.engines.transformers", transformers.__file__) == {}

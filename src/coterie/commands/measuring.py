@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from coterie.run.loaded import Loaded
 
 
+MODES = ("off", "on", "placebo")
+"""Values of --memory."""
+
+
 def evaluate(
     target: Annotated[
         str,
@@ -80,17 +84,15 @@ def evaluate(
     untrained = names_config(target)
     split = split or ("test" if data is not None or not untrained else "validation")
     check_split(split, "--split")
-    if memory not in (None, *(modes := ("off", "on", "placebo"))):
-        raise ConfigError(f"--memory {memory}: unknown{nearest(memory, modes)}; it is {', '.join(modes)}")
     run = Path(target)
     if untrained:
         _check_untrained(target, step, replace, memory, votes)
     elif sets or model is not None:
         option = "--set" if sets else "--model"
         raise ConfigError(f"{option} is for a config, before training; {target} is a run, which has its own settings")
-    ablations = _ablations({"mute": mute, "swap": swap, "replace": replace})
-    if votes > 1 and ablations:
-        raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
+    if memory not in (None, *MODES):
+        raise ConfigError(f"--memory {memory}: unknown{nearest(memory, MODES)}; it is {', '.join(MODES)}")
+    ablations = _ablations({"mute": mute, "swap": swap, "replace": replace}, votes)
     if data is not None and split != "test":
         raise ConfigError(f"--data {data} replaces the test tasks; leave --split {split} out")
     measured = EvalOptions(split, tasks, sampled, ablations, data, log)  # pyright: ignore[reportArgumentType]
@@ -103,10 +105,13 @@ def evaluate(
     _evaluate_run(run, step, measured, memory, votes, as_json=as_json)
 
 
-def _ablations(asked: Mapping[str, Sequence[str] | None]) -> list[Ablation]:
-    """Returns the ablations that options ask for. Raises ConfigError: one of them is malformed."""
+def _ablations(asked: Mapping[str, Sequence[str] | None], votes: int) -> list[Ablation]:
+    """Returns the ablations that options ask for. Raises ConfigError: one is malformed, or replies are voted on."""
+    from coterie.errors import ConfigError
     from coterie.run.ablation import Ablation
 
+    if votes > 1 and any(asked.values()):
+        raise ConfigError("--votes measures the team as it is; ask for --mute, --swap and --replace without it")
     return [Ablation.parse(kind, text) for kind, texts in asked.items() for text in texts or ()]  # pyright: ignore[reportArgumentType]
 
 

@@ -16,6 +16,7 @@ from coterie.config.settings import SHARED, UNTRAINED, LoraConfig, PastConfig, P
 from coterie.config.toml import ConfigSource
 from coterie.engines.remote_config import RemoteConfig
 from coterie.errors import ConfigError, EnvError, nearest
+from coterie.installed import is_ours
 from coterie.kernel.environment import SPLITS, Environment, Settings
 from coterie.kernel.mistakes import check_answers, check_written, count_of, raised_at, said
 from coterie.kernel.team import Team
@@ -23,7 +24,7 @@ from coterie.kernel.tracker import Tracker
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import TABLES, about, find, known, whole_file, whole_folder, whole_name
+from coterie.registry import TABLES, about, find, known, shipped, whole_file, whole_folder, whole_name
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Settings)
@@ -213,7 +214,7 @@ def validated(
             f"{source.place(where, None if key else _plain(first))}{where}{found}: {_plain(first)}"
         ) from error
     except Exception as error:
-        if kind.__module__.partition(".")[0] in ("coterie", "coterie_worlds"):  # a bug of ours
+        if is_ours(kind.__module__):  # a bug of ours
             raise
         where, raised = raised_at(error, str(inspect.getfile(kind))), said(error)
         raise ConfigError(
@@ -275,8 +276,7 @@ def _with_argument(name: str, cls: type, argument: str, content: dict[str, Any])
 def _where_else(table: str, key: str, base: type[Settings] | None) -> str:
     """Returns a hint at the table whose setting a key is that this table does not know, or ""."""
     if base is not None:
-        ours = [name for name, home in known(table).items() if home.startswith("coterie")]
-        owners = [name for name in ours if key in find(table, name, base).model_fields]
+        owners = [name for name in shipped(table) if key in find(table, name, base).model_fields]
         if owners:
             return f"; it is a setting of {', '.join(owners)}"
     parent, _, _ = table.rpartition(".")

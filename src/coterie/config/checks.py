@@ -166,7 +166,8 @@ def _sized(config: Config, source: ConfigSource) -> Config:
             "start: no role is probed"
         )
     train = config.train.model_copy(update=sizes)
-    return replace(config, train=train, remarks=(*remarks_of(config.environment), *remarks))
+    origins = {**config.origins, **{f"train.{key}": "there are no more tasks" for key in sizes}}
+    return replace(config, train=train, origins=origins, remarks=(*remarks_of(config.environment), *remarks))
 
 
 def _out_of_its_world(config: Config) -> Iterator[str]:

@@ -21,7 +21,7 @@ from coterie.kernel.environment import Environment, Settings
 from coterie.learning.loss import Loss
 from coterie.learning.optimizer import OptimizerConfig
 from coterie.memory.store import MemoryConfig
-from coterie.registry import ALGORITHMS, ENGINES, LOSSES, find, known
+from coterie.registry import ALGORITHMS, ENGINES, LOSSES, find, shipped
 
 
 def reference() -> str:
@@ -35,7 +35,7 @@ def reference() -> str:
         "[extending](extending.md). A key whose default is *not set* can be left out; the text after `none:` says "
         "what then applies. TOML has no null, so the word none is not accepted as a value of such a key.",
     ]
-    for name in known("environment"):
+    for name in shipped("environment"):
         parts += _table(f'[environment] name = "{name}"', find("environment", name, Environment))
     for name in ALGORITHMS:
         method = find("algorithm", name, Algorithm)

@@ -24,7 +24,7 @@ from coterie.report.text import log_text
 from coterie.report.trees import seen
 from coterie.run.ablation import Change, every_ablation
 from coterie.run.evaluate import Evaluation
-from coterie.run.folder import Run, title_of
+from coterie.run.folder import Run
 from coterie.run.records import Played
 
 AUDITED = 3
@@ -176,3 +176,8 @@ def _measure(run: Run, tasks: int, progress: Callable[[str], None]) -> TeamMeasu
     index = flipped[0] if flipped else 0
     shown = [log_text(team.play("validation", index)) for team in (start, now)]
     return TeamMeasured(evaluation, changes, index, *shown, changed=now.changed)
+
+
+def title_of(tables: Mapping[str, Any]) -> str:
+    """Returns the environment and the algorithm of a run, by its config as it is written."""
+    return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"

@@ -444,8 +444,3 @@ def _whole_config(config: Config, folder: Path) -> str:
     head = f"# {one_line(command('train', folder / 'config.toml'))}\n\n"
     whole = head + config.explained()
     return whole if len(whole.encode()) <= LARGEST else head + config.toml()
-
-
-def title_of(tables: Mapping[str, Any]) -> str:
-    """Returns the environment and the algorithm of a run, by its config as it is written."""
-    return f"{Path(str(tables['environment'].get('name'))).name}, {tables['algorithm'].get('name')}"

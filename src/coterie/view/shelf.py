@@ -15,10 +15,11 @@ from coterie.bounded import content
 from coterie.errors import CheckpointError
 from coterie.report.curves import latest_of
 from coterie.report.diagnose import Concern, WarningWatch, concerns
+from coterie.report.gather import title_of
 from coterie.report.pace import steps_of
 from coterie.report.trees import Words
 from coterie.run.checkpoints import LARGEST_PROGRESS
-from coterie.run.folder import Run, title_of
+from coterie.run.folder import Run
 from coterie.run.records import PROGRESS, Played, Progress
 
 T = TypeVar("T")

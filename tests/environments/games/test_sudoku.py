@@ -279,3 +279,8 @@ def test_where_a_reply_is_one_digit_any_guess_earns_more_than_what_is_none(role,
             after, legal = world.move(task, tuple(board), Reply(role, text))
             earned.setdefault(legal, []).append(world.local(role, task, tuple(board), after, legal))
         assert max(earned[False]) < min(earned[True]), (digits, earned)
+
+
+@pytest.mark.parametrize("settings", [{}, {"brief": False, "max_tokens": 400}])
+def test_where_a_reply_is_a_line_of_cells_the_penalty_is_that_of_all_games(settings):
+    assert Sudoku(givens=14, **settings).penalty(Sudoku(givens=14).task("train", 0)) == 0.2
