@@ -245,6 +245,15 @@ def test_a_value_of_every_policy_is_said_at_its_own_line(tmp_path):
     assert refusal_of(file, text.replace("rank = 4", "rankk = 4")).startswith(f"{file}:9: ")
 
 
+def test_what_every_policy_has_leaves_the_rest_of_each(tmp_path):
+    """One key of optimizer for all is not the whole table: what one policy has of its own would have no effect."""
+    text = '[environment]\nname = "tally"\n[policies.counter]\noptimizer = {eps = 1e-6, lr = 1e-4}\n[policies.lead]\n'
+    (tmp_path / "c.toml").write_text(text)
+    policies = load_config(tmp_path / "c.toml", ["policies.*.optimizer.lr=1e-3"]).policies
+    assert policies["counter"].optimizer == {"eps": 1e-6, "lr": 1e-3}
+    assert policies["lead"].optimizer == {"lr": 1e-3}
+
+
 def refusal_of(file, text: str) -> str:
     file.write_text(text)
     return refusal(file)

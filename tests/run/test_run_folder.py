@@ -899,6 +899,15 @@ def test_a_removal_that_was_cut_short_is_ended(made):
     assert not left.exists()
 
 
+def test_a_config_that_would_be_too_long_to_be_read_is_saved_without_who_set_it(tmp_path, monkeypatch):
+    whole = (Run.create(tmp_path / "one", config(), EXACT).folder / "config.toml").read_bytes()
+    assert b"  # " in whole
+    monkeypatch.setattr("coterie.run.folder.LARGEST", len(whole) - 1)
+    run = Run.create(tmp_path / "two", config(), EXACT)
+    assert "  # " not in (run.folder / "config.toml").read_text()
+    assert run.config.tables() == config().tables()
+
+
 def test_files_of_the_package_are_told_by_its_version_and_not_followed():
     """An edit of the learner is no edit of every environment: the package's version says it."""
     from coterie.engines import transformers

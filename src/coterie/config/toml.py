@@ -108,10 +108,9 @@ class ConfigSource:
         every = policies.pop(EVERY)
         places, origins = dict(self._places), dict(self._origins)
         for name in names:
-            policies[name] = {**policies.get(name, {}), **every}
+            own = policies.get(name, {})
+            policies[name] = _filled(every, own) if isinstance(own, dict) else every
             for known in (places, origins):
-                for key in every:
-                    _forget(known, f"policies.{name}.{key}")
                 theirs = {key: place for key, place in known.items() if key.startswith(f"policies.{EVERY}.")}
                 known |= {key.replace(EVERY, name, 1): place for key, place in theirs.items()}
         return ConfigSource({**self.data, "policies": policies}, places, self.folder, self._defaults, origins)
