@@ -33,7 +33,7 @@ lint: setup types ## ruff, pyright, import-linter
 types: setup ## pyright
 	$(BIN)/pyright
 
-quick: setup ## lint, and the fast tests of what differs from the last commit: seconds, if that is little
+quick: setup ## lint, and the fast tests of the files that differ from the last commit
 	$(BIN)/ruff format --check --quiet src benchmarks tests
 	$(BIN)/ruff check --quiet src benchmarks tests
 	$(BIN)/python -m tests.reached | xargs --no-run-if-empty $(BIN)/pytest -n 2 --maxfail 3
