@@ -102,7 +102,8 @@ def page() -> list[str]:
         "**What this does not tell.** The first role of a team has a reward of its own, for the right word, which one "
         "agent has not: part of the difference may be that reward. Prompts, rewards and defaults were changed until "
         "the *team* learned errand ([how](../real_models.md#what-it-learns)); for one agent nothing but its learning "
-        "rate was tried, on errand alone. It is asked for one number, and says about half as many tokens as it may.",
+        "rate was tried, on errand alone. It is asked for one number, and says about half as many tokens as it may. "
+        "taboo has no such comparison: one agent that sees the word has nothing to guess.",
         "",
         f"![errand, success against sampled tokens]({PICTURE.name})",
         "",

@@ -181,7 +181,7 @@ def test_every_command_and_python_block_of_a_page_runs(page, tmp_path, monkeypat
     A real model's name stands for the shipped starter here; what is chosen to fit a real model stays.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("coterie.models.load.obtain", lambda name, where="": starter_folder("starter"))
+    monkeypatch.setattr("coterie.models.obtain.obtain", lambda name, where="": starter_folder("starter"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")  # as where .venv is activated
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     mine = next((block for name, block in ENVIRONMENT_BLOCKS if name == page.name), ENVIRONMENT_BLOCKS[-1][1])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from coterie import ram
 from coterie.errors import ConfigError, first_line
+from coterie.models.refused import refuse_for_memory, refuse_missing
 
 MAGIC = b"GGUF"
 
@@ -73,33 +72,3 @@ def write_folder(file: Path, folder: Path, where: str) -> None:
         raise
     except Exception as error:  # where a disk is full, the libraries' Rust code raises classes of its own
         raise OSError(errno.EIO, first_line(error)) from error
-
-
-def refuse_for_memory(error: Exception, source: str) -> None:
-    """Raises ConfigError: loading a model failed for memory alone, so nothing is wrong with its files."""
-    if ram.lacking(error):
-        raise ConfigError(
-            f"{source}: there is not enough memory to load it, and {ram.free() / (1 << 30):.1f} GiB are free; free "
-            "some, raise the limit (ulimit -v), or name a smaller model"
-        ) from error
-
-
-def refuse_missing(net: PreTrainedModel, missing: Collection[str], source: str, advice: str) -> None:
-    """Refuses a network that lacks weights, which the library has filled with random numbers.
-
-    Buffers do not count, and weights that are one tensor count once.
-
-    Args:
-        missing: names of what was not in the model's files, as the library gives them.
-        source: where the network is from, for the error.
-        advice: what to do about it.
-
-    Raises:
-        ConfigError: a weight is missing.
-    """
-    weights = [name for name, _ in net.named_parameters()]
-    if lacking := [name for name in weights if name in missing]:
-        raise ConfigError(
-            f"{source}: {len(lacking)} of its {len(weights)} weights {'is' if len(lacking) == 1 else 'are'} missing, "
-            f"the first is {lacking[0]}; {advice}"
-        )

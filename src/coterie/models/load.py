@@ -21,11 +21,10 @@ from coterie.kernel.safe import plain
 from coterie.models import attention, hub
 from coterie.models.copies import copied, fingerprint
 from coterie.models.files import ADAPTER_CONFIG, GGUF, check_size, check_there
-from coterie.models.gguf import read_gguf, refuse_for_memory, refuse_missing
 from coterie.models.halves import keep_sums
 from coterie.models.lean import LARGE
 from coterie.models.named import NAMED
-from coterie.models.obtain import obtain
+from coterie.models.refused import refuse_for_memory, refuse_missing
 from coterie.models.templates import render
 from coterie.models.trial import check_tokenizer
 
@@ -199,6 +198,8 @@ def load_model(source: str, *, device: str = "cpu", dtype: torch.dtype = torch.f
     folder, name = located(source, where)
     named = (*NAMED, *starters())
     if folder.suffix == GGUF:
+        from coterie.models.gguf import read_gguf
+
         net, tokenizer = read_gguf(folder, dtype, where)
         return prepare(net.to(device), tokenizer, where)  # pyright: ignore[reportArgumentType]
     try:
@@ -261,6 +262,8 @@ def located(source: str, where: str) -> tuple[Path, str]:
             f"'./{source}' for the folder, or rename it"
         )
     if source in NAMED:
+        from coterie.models.obtain import obtain
+
         folder = obtain(source, where)
     else:
         folder = starter_folder(source) if source in starters() else Path(source)

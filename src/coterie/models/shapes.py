@@ -20,7 +20,6 @@ from coterie.models import attention, hub
 from coterie.models.adapters import Adapted
 from coterie.models.copies import copied
 from coterie.models.files import check_modules
-from coterie.models.gguf import read_gguf
 from coterie.models.load import GGUF, Model, context_of, located
 from coterie.models.named import NAMED
 from coterie.models.trial import check_tokenizer
@@ -98,6 +97,8 @@ def read(source: str, where: str) -> tuple[PretrainedConfig, Any]:
     """
     folder, name = located(source, where)
     if folder.suffix == GGUF:
+        from coterie.models.gguf import read_gguf
+
         read, tokenizer = read_gguf(folder, torch.float32, where)
         return read.config, tokenizer
     afar = not folder.is_dir() and not hub.answers()

@@ -11,7 +11,6 @@ import torch
 from coterie.checks.machines import Machine
 from coterie.config.settings import Config
 from coterie.engines.decoding import Costs, Decoder, budget_gib, leans
-from coterie.engines.vllm_config import CPU_GIB
 from coterie.kernel.engine import Request
 from coterie.kernel.episode import Sample
 from coterie.kernel.mistakes import count_of
@@ -127,6 +126,8 @@ class Measured:
         sampling = [memory["copy"] or memory["weights"] for memory in fixed]
         if share := getattr(engine, "memory_share", 0.0):
             if machine.kind == "cpu":
+                from coterie.engines.vllm_config import CPU_GIB
+
                 return CPU_GIB
             kept = max(sampling) if apart else sum(sampling)  # a pool has engines of its own
             return max(1 / 8, (share * machine.memory - self.process - kept) / GIB / (1 + BESIDE))

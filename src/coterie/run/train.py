@@ -25,7 +25,6 @@ from coterie.kernel.mistakes import task_of
 from coterie.kernel.safe import command, tell
 from coterie.kernel.team import count_tasks, route
 from coterie.kernel.tracker import Tracker
-from coterie.run.ablation import Ablation, Change
 from coterie.run.credit import credited
 from coterie.run.evaluate import evaluate_team
 from coterie.run.exactness import exactness
@@ -396,6 +395,8 @@ def _mute(run: Run, models: TeamModels, progress: Progress) -> dict[str, float]:
     config = models.config
     if config.inert()["train"]:
         return {}
+    from coterie.run.ablation import Ablation, Change
+
     line: dict[str, float] = {}
     tasks = config.train.mute_tasks
     asked = [role for role in config.team.roles if role not in config.environment.absent("validation")]
