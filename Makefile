@@ -110,10 +110,10 @@ mutants: setup ## mutation testing: about two hours; survivors by kind are in do
 	$(BIN)/mutmut results
 
 smoke: setup ## train 20 steps, fail unless the team's success rises
-	$(BIN)/coterie bench smoke
+	$(BIN)/python -m benchmarks smoke
 
-bench: setup ## every benchmark of the docs
-	@for name in rollout update step sandbox startup memory; do echo "== $$name"; $(BIN)/coterie bench $$name; done
+bench: setup ## the speed and memory of this machine
+	@for name in rollout update step sandbox startup memory; do echo "== $$name"; $(BIN)/python -m benchmarks $$name; done
 
 starter: setup ## rebuild the shipped starter (about 25 minutes)
 	rm -rf build/careful build/starter

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.decode import wave
+from benchmarks.models import random_qwen3
+from benchmarks.update import SIZES, learner_of, rows_of_groups
 from coterie.bench import Say
-from coterie.bench.decode import wave
-from coterie.bench.models import random_qwen3
-from coterie.bench.update import SIZES, learner_of, rows_of_groups
 from coterie.engines.transformers import TransformersEngine
 from coterie.learning.policy import Policy
 from coterie.models.threads import Threads

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.decode import wave
+from benchmarks.models import random_qwen3
+from benchmarks.plan import tried
 from benchmarks.rows import Row, Table
+from benchmarks.update import by_rows, rows_of_groups, useful
 from coterie.bench import Say
-from coterie.bench.decode import wave
-from coterie.bench.models import random_qwen3
-from coterie.bench.plan import tried
-from coterie.bench.update import by_rows, rows_of_groups, useful
 from coterie.checks.machines import here
 from coterie.config.resolve import load_config
 from coterie.engines.transformers import TransformersConfig, TransformersEngine

@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any, ClassVar
 
 from benchmarks.peers import save_network, words, worth
+from benchmarks.update import SIZES
 from coterie.bench import Say
-from coterie.bench.update import SIZES
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.safe import plain
 from coterie.kernel.scene import Scene

@@ -24,7 +24,8 @@ from statistics import fmean, median
 from typing import Any, ClassVar
 from zlib import crc32
 
-from coterie.bench import Say, alone, processor
+from benchmarks import alone, processor
+from coterie.bench import Say
 from coterie.errors import ConfigError
 from coterie.kernel.environment import Environment, Split, Task
 from coterie.kernel.safe import plain
@@ -117,7 +118,7 @@ class OneSpeaker(TwoSpeakers):
 
 def run(say: Say) -> dict[str, Any]:
     """Trains in pairs, writes the page, and returns the median ratio of replies per second by shape."""
-    from coterie.bench.update import SIZES
+    from benchmarks.update import SIZES
 
     for needed in ("trl", "comlrl"):
         if not find_spec(needed):
@@ -182,7 +183,7 @@ def save_network(folder: Path, size: Mapping[str, Any], mean: int = 0) -> None:
     """
     import torch
 
-    from coterie.bench.models import random_qwen3
+    from benchmarks.models import random_qwen3
     from coterie.models.load import load_model, save_model
 
     tokenizer: Any = load_model("starter").tokenizer

@@ -465,7 +465,7 @@ MISTAKES = [
     (["play", "RUN", "--as", "nobody"], "unknown role 'nobody'"),
     (["report", "RUN", "--out", "."], "--out . is a folder; name a file, such as report.html"),
     (["list", "engins"], "did you mean 'engines'?"),
-    (["bench", "rolout"], "did you mean 'rollout'?"),
+    (["bench", "dem"], "did you mean 'demo'?"),
     (["sft", "plan_path", "--out", "EXISTS"], "EXISTS exists"),
     (["sft", "tests/toys.py:Sequential", "--out", "new"], "has no demonstrate()"),
     (["check", "plan_path", "--set", "environment.size=99"], "environment.size = 99"),

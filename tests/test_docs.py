@@ -151,7 +151,7 @@ SMALL = {
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The commands of a page's code blocks, as one would type them, but what `make bench` and `make test-plans` run."""
+    """The commands of a page's code blocks, as typed, without demonstrations and what `make test-plans` runs."""
     typed = [line for block in blocks(page, "") for line in block.splitlines() if line.startswith("coterie ")]
     elsewhere = ("coterie bench", "coterie plan configs/gpu/")
     return [shlex.split(line, comments=True)[1:] for line in typed if not line.startswith(elsewhere)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.bench import smoke
+from benchmarks import smoke
 from coterie.report.diagnose import history
 from coterie.run.ablation import every_ablation
 from coterie.run.loaded import load

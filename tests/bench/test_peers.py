@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from benchmarks.peers import SHAPES, OneSpeaker, TwoSpeakers, page, ratio_of, save_network, words, worth
-from coterie.bench.update import SIZES
+from benchmarks.update import SIZES
 from coterie.models.load import load_model
 
 

@@ -3,8 +3,8 @@
 import psutil
 import pytest
 
-from coterie import bench
-from coterie.bench.update import rows_of_groups, useful
+import benchmarks
+from benchmarks.update import rows_of_groups, useful
 from coterie.errors import ConfigError
 from tests.toys import tiny
 
@@ -25,8 +25,8 @@ def test_what_is_useful_of_two_replies_to_a_prompt():
 
 def test_what_is_timed_beside_others_wants_an_idle_machine(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 14.0)
-    bench.alone()
+    benchmarks.alone()
     monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 51.0)
     with pytest.raises(ConfigError, match=r"other processes take 51 % of this machine"):
-        bench.alone()
-    assert bench.processor()
+        benchmarks.alone()
+    assert benchmarks.processor()

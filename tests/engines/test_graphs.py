@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from coterie.bench.models import random_qwen3
+from benchmarks.models import random_qwen3
 from coterie.engines import graphs
 from coterie.engines.decoding import Decoder, costs_of
 from coterie.engines.graphs import Graphs, recordable

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 import torch
 
+from benchmarks.models import random_qwen3
+from benchmarks.plan import tried
 from coterie import load_config, train, update
-from coterie.bench.models import random_qwen3
-from coterie.bench.plan import tried
 from coterie.engines.transformers import TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.kernel.loops import Hosted, drive

@@ -316,8 +316,8 @@ def test_the_command_tells_and_refuses(folder, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
 def test_what_is_predicted_is_within_15_percent_of_what_is_taken(kind, dtype, tmp_path):
-    from coterie.bench.models import random_qwen3
-    from coterie.bench.plan import tried
+    from benchmarks.models import random_qwen3
+    from benchmarks.plan import tried
 
     save_model(random_qwen3(4096, 512, 1536, layers=4, heads=8), tmp_path / "model")
     done = tried(str(tmp_path / "model"), kind, dtype)

@@ -188,7 +188,7 @@ def bench(
     name: Annotated[str | None, typer.Argument(help="Which one. Default: list all, with what they measure.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a benchmark of this machine; each reproduces figures of the docs. Example: coterie bench rollout"""
+    """Train a demonstration and say what it has learned. Example: coterie bench demo"""
     if name is None:
         say(json.dumps(BENCHES) if as_json else "\n".join(f"{each:12} {text}" for each, text in BENCHES.items()))
         return

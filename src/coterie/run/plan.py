@@ -45,7 +45,7 @@ met, where they have such kernels: with AVX-512."""
 SLACK = {"cuda": {"full": 0.1, "lora": 0.1}, "cpu": {"full": 0.2, "lora": 0.7}, "mps": {"full": 0.2, "lora": 0.7}}
 """Share of passing memory that an allocator cannot give again, because what stays lies between, by kind of policy.
 
-Of processors it is measured, `coterie bench plan`: an adapter makes short-lived numbers beside each that stays.
+Of processors it is measured, `python -m benchmarks plan`: an adapter makes short-lived numbers beside each that stays.
 """
 USABLE = 0.97
 """Share of a device's memory above which a run is refused."""

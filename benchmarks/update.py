@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.models import random_qwen3
 from coterie.bench import Say
-from coterie.bench.models import random_qwen3
 from coterie.kernel.episode import Sample
 from coterie.kernel.team import Graded
 from coterie.learning.batch import Row, pack, rows_of

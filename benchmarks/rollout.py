@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from benchmarks.models import medium
 from coterie.bench import Say
-from coterie.bench.models import medium
 from coterie.engines.transformers import TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.learning.policy import Policy

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.models import random_qwen3
 from coterie.bench import Say
-from coterie.bench.models import random_qwen3
 from coterie.errors import RolloutError
 from coterie.models.load import save_model
 
@@ -96,7 +96,7 @@ def tried(model: str, kind: str, dtype: str, *more: str) -> dict[str, int]:
 HEAD = [
     "# Results: predicted and measured memory",
     "",
-    "Written by `coterie bench plan`. Measured is the peak memory, in GiB, of a process that plays one task of",
+    "Written by `python -m benchmarks plan`. Measured is the peak memory, in GiB, of a process that plays one task of",
     "plan_path with one network per role and updates both networks twice. Predicted is what `coterie plan` says for",
     "the same work. Networks have Qwen3's shape and random weights, adapters have rank 32; there are two CPU threads.",
     "Both columns include the memory of Python and its libraries. The share of memory that an allocator cannot reuse",

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.models import random_qwen3
+from benchmarks.update import SIZES
 from coterie.bench import Say
-from coterie.bench.models import random_qwen3
-from coterie.bench.update import SIZES
 from coterie.engines.transformers import TransformersEngine
 from coterie.kernel.engine import Request
 from coterie.learning.policy import Policy
