@@ -65,6 +65,15 @@ def test_commands_in_the_docs_name_verbs_files_and_settings_that_exist(page):
         assert f"{target}:" in targets, target
 
 
+def test_the_makefile_names_benchmarks_that_exist():
+    text = (ROOT / "Makefile").read_text()
+    looped = re.findall(r"for name in ([a-z_ ]+); do .* -m benchmarks \$\$name", text)
+    assert looped, "`make bench` was not found"
+    named = [*" ".join(looped).split(), *re.findall(r"-m benchmarks ([a-z_]+)", text)]
+    assert not set(named) - set(benchmarks.BENCHES)
+    assert set(re.findall(r"coterie bench ([a-z_]+)", text)) == set(BENCHES)
+
+
 def test_the_tutorial_shows_what_coterie_new_writes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert call("new", "environment", "my_env")[0] == 0

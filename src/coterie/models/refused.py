@@ -1,4 +1,4 @@
-"""Models that cannot be loaded: for want of memory, and for want of weights."""
+"""Errors of models that cannot be loaded, for lack of memory or of weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def refuse_for_memory(error: Exception, source: str) -> None:
-    """Raises ConfigError: loading a model failed for memory alone, so nothing is wrong with its files."""
+    """Refuses a model whose loading failed for lack of memory; does nothing if it failed for another reason.
+
+    Raises:
+        ConfigError: memory is lacking, and nothing is wrong with the model's files.
+    """
     if ram.lacking(error):
         raise ConfigError(
             f"{source}: there is not enough memory to load it, and {ram.free() / (1 << 30):.1f} GiB are free; free "
